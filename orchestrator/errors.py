@@ -1,0 +1,74 @@
+"""Every error of specsweep, as one tree.
+
+    SpecsweepError
+    ├── ConfigError           exit 2   the user's input; found before any engine is started
+    ├── ClusterError          exit 3   a place where engines run
+    │   ├── ClusterRetryable           can heal: capacity, a pull that timed out, a taken port
+    │   └── ClusterTerminal            cannot: no such device, forbidden, image not found
+    ├── EngineError           exit 4   an engine that was started
+    │   ├── EngineRetryable            may heal with another start: port taken, hub rate limit
+    │   └── EngineTerminal             will not: out of memory, bad flag, missing file, wrong model
+    ├── RequestError          exit 4   too many failed requests on a point
+    ├── ClientError           exit 6   our own measuring side: a lost actor, a clock, a bug
+    └── TrackingError         exit 0   MLflow is away; never ends a sweep
+
+Errors carry what a person needs to act: a message that names the field, the value and what to do, and ``evidence`` (the
+last log lines, pod state, events) that is written beside the point.
+"""
+
+from __future__ import annotations
+
+
+class SpecsweepError(Exception):
+    exit_code = 1
+
+    def __init__(self, message: str, *, evidence: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence
+
+
+class ConfigError(SpecsweepError):
+    exit_code = 2
+
+
+class ClusterError(SpecsweepError):
+    exit_code = 3
+
+
+class ClusterRetryable(ClusterError):
+    pass
+
+
+class ClusterTerminal(ClusterError):
+    pass
+
+
+class EngineError(SpecsweepError):
+    exit_code = 4
+
+
+class EngineRetryable(EngineError):
+    pass
+
+
+class EngineTerminal(EngineError):
+    pass
+
+
+class RequestError(SpecsweepError):
+    exit_code = 4
+
+
+class ClientError(SpecsweepError):
+    exit_code = 6
+
+
+class TrackingError(SpecsweepError):
+    exit_code = 0
+
+
+EXIT_OK = 0
+EXIT_INCOMPLETE = 5  # finished, with failed or invalid points
+EXIT_REGRESSION = 7  # found by `compare`
+EXIT_INTERRUPTED = 130
