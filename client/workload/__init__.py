@@ -1,0 +1,9 @@
+"""Which prompts are sent: committed and user corpora, ISL buckets in o200k_base tokens, the target's own template and tokenizer."""
+
+from __future__ import annotations
+
+from specsweep.client.workload.errors import WorkloadError
+from specsweep.client.workload.prompts import Prompt, PromptSet, load_prompts, workload_hash
+from specsweep.client.workload.tokenizer import TargetTokenizer, load_tokenizer
+
+__all__ = ["Prompt", "PromptSet", "TargetTokenizer", "WorkloadError", "load_prompts", "load_tokenizer", "workload_hash"]

@@ -1,0 +1,46 @@
+"""Where engines run. A cluster starts one engine from its spec and gives back something that has a URL and a log, until the
+context ends; then nothing of it is left. The runner knows no more than that of any place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from specsweep.orchestrator.engines import EngineSpec
+from specsweep.orchestrator.errors import ConfigError
+
+
+class RunningEngine(Protocol):
+    base_url: str
+    headers: tuple[tuple[str, str], ...]
+    model_name: str
+
+    def ended(self) -> str | None:
+        """How it ended, in words; None while it runs (or where that cannot be known)."""
+        ...
+
+    def log(self) -> str: ...
+
+
+class Cluster(Protocol):
+    kind: str
+
+    def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
+
+    def host_facts(self) -> dict[str, Any]: ...
+
+
+def cluster(config: Mapping[str, Any]) -> Cluster:
+    """The cluster of a resolved config. Raises ConfigError for an unknown kind or missing fields."""
+    from specsweep.orchestrator.clusters.attach import AttachCluster
+    from specsweep.orchestrator.clusters.local import LocalCluster
+
+    kind = config["cluster"]["kind"]
+    if kind == "local":
+        return LocalCluster()
+    if kind == "attach":
+        return AttachCluster.from_config(config)
+    raise ConfigError(f"cluster.kind={kind!r} is not known; choose local or attach")

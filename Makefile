@@ -1,0 +1,65 @@
+# One place for every command. `make help` lists them.
+PYTHON ?= python3
+STORE ?= results
+BIN := .venv/bin
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := true
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help demo setup check test bench lint types lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: $(BIN)/.runtime ## the main job: measure the quickstart sweep on this machine and report it
+	$(BIN)/specsweep doctor store=$(STORE)
+	$(BIN)/specsweep plan sweep=quickstart store=$(STORE)
+	$(BIN)/specsweep run sweep=quickstart store=$(STORE)
+
+setup: $(BIN)/.dev ## the complete environment in .venv, from the lock file
+
+$(BIN)/.uv: requirements/uv.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	touch $@
+
+$(BIN)/.runtime: $(BIN)/.uv requirements/runtime.txt pyproject.toml
+	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/runtime.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e .
+	touch $@
+
+$(BIN)/.dev: $(BIN)/.runtime requirements/dev.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	touch $@
+
+# Type checkers and import-linter do not follow an editable install: they get the rooms as links below one folder.
+ROOMS := orchestrator client analysis k8s sweeps
+build/links/specsweep: Makefile
+	mkdir -p $@
+	for room in $(ROOMS); do ln -sfn ../../../$$room $@/$$room; done
+	touch $@
+
+lint: $(BIN)/.dev build/links/specsweep ## style and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=build/links $(BIN)/lint-imports
+
+types: $(BIN)/.dev build/links/specsweep ## strict types
+	MYPYPATH=build/links $(BIN)/mypy --namespace-packages --explicit-package-bases build/links/specsweep
+
+check: lint types ## what to run before every commit, under 3 minutes
+	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow"
+
+test: lint types ## everything
+	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow" --cov=specsweep --cov-report=
+	$(BIN)/pytest -m "engine or ray or slow" --cov=specsweep --cov-append --cov-report=term:skip-covered
+
+bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
+	$(BIN)/python -m bench
+
+lock: $(BIN)/.uv ## pin every dependency again
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## the environment and everything that was built; results stay
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,249 @@
+"""From a trace to a measurement: every number of a point, its interval, and the checks that say whether to believe it.
+
+A pure function of the trace and a few facts, so that a stored trace can be measured again when a definition changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from specsweep.analysis import acceptance, checks, official, timing
+from specsweep.analysis.columns import columns, output_tokens
+from specsweep.analysis.sections import (
+    Selection,
+    Speed,
+    StepTimes,
+    known_steps,
+    positions,
+    select,
+    write_acceptance,
+    write_answers,
+    write_client,
+    write_speed,
+    write_step_times,
+)
+from specsweep.analysis.sheet import PointFacts, Sheet
+from specsweep.analysis.window import InFlight, Window, describe, in_flight, steady_window
+from specsweep.client.trace import PointTrace, RequestTrace
+
+__all__ = ["MEASUREMENT_SCHEMA_VERSION", "PointFacts", "measure"]
+
+MEASUREMENT_SCHEMA_VERSION = 1
+CATEGORY_METRICS = (
+    "al_decode",
+    "al_decode_request_mean",
+    "al_verify",
+    "acceptance_rate",
+    "output_tokens_mean",
+    "share_cut",
+    "user_tps_mean",
+)
+
+
+def measure(trace: PointTrace, facts: PointFacts) -> dict[str, Any]:
+    """The content of ``measurement.json``. Raises ``ValueError`` for a trace without requests or of another batch size."""
+    if trace.batch_size != facts.batch_size:
+        raise ValueError(f"batch_size: the trace was recorded at {trace.batch_size}, the point says {facts.batch_size}")
+    window = steady_window(trace)
+    flight = in_flight(trace, window)
+    chosen = select(trace, window)
+    sheet = Sheet()
+    steps, no_steps = known_steps(chosen.main, chosen.scored, facts)
+    write_acceptance(sheet, chosen.scored, steps, no_steps, trace.counters, facts)
+    write_answers(sheet, chosen.scored)
+    speed = write_speed(sheet, chosen, window, facts)
+    step_times = write_step_times(sheet, chosen, trace, window, facts, no_steps)
+    write_client(sheet, trace.actors)
+    found = _checks(sheet, trace, facts, window, flight, chosen, steps, speed, step_times)
+    by_position, base = positions(chosen.scored, no_steps, facts)
+    if by_position:
+        sheet.ci["ar_cond"] = {"method": "jackknife-t over conversations", "source": base}
+    return {
+        "schema_version": MEASUREMENT_SCHEMA_VERSION,
+        "simulated": trace.simulated,
+        "metrics": sheet.metrics,
+        "absent": sheet.absent,
+        "ci": sheet.ci,
+        "ar_cond": by_position,
+        "accept_hist": {str(size): n for size, n in acceptance.histogram(steps).items()} if steps is not None else {},
+        "by_category": _by_category(chosen, steps is not None, facts),
+        "checks": [c.as_dict() for c in found],
+        "validity": checks.validity(found, has_steps="step_ms_mean" in sheet.metrics, has_acceptance=bool(chosen.scored)),
+        "window": describe(window, flight),
+        "counts": _counts(trace, chosen),
+        "per_conversation": _per_conversation(chosen, steps),
+        "tps_blocks": speed.blocks,
+        "official": _official(chosen, no_steps, trace, facts),
+    }
+
+
+def _checks(
+    sheet: Sheet,
+    trace: PointTrace,
+    facts: PointFacts,
+    window: Window,
+    flight: InFlight,
+    chosen: Selection,
+    steps: acceptance.Steps | None,
+    speed: Speed,
+    step_times: StepTimes,
+) -> list[checks.Check]:
+    main = [r for r in trace.requests if r.phase == "main"]
+    failed = len(trace.requests) - len(chosen.everything)
+    server = facts.step_clock == "server"
+    latency = timing.request_latency_ms(speed.timed).values
+    per_token_ms = sheet.metrics.get("tpot_ms_mean")
+    found: list[checks.Check | None] = [
+        *checks.load_checks(
+            batch_size=facts.batch_size,
+            window=window,
+            flight=flight,
+            measured=len(main),
+            failed=len(main) - len(chosen.main),
+            max_batch=facts.max_batch,
+            running_max=trace.running_max,
+        ),
+        *checks.client_checks(
+            trace.actors,
+            request_ms=float(np.median(latency)) if latency.size else None,
+            # Without a step series the time per token stands in: it is shorter, so that the limit is not softer.
+            step_ms=step_times.median_ms or per_token_ms,
+            server_clock=server,
+        ),
+        checks.prompt_check(trace.requests, ids_sent=trace.meta.get("dialect") != "openai_chat"),
+        *checks.engine_checks(trace.counters),
+        *checks.counter_checks(acceptance.stream_totals(chosen.everything), trace.counters, failed=failed, drafter=facts.drafter),
+        None if facts.baseline else checks.merge_check([r.read.step_state for r in chosen.main]),
+        _step_sizes(chosen.main, facts),
+        None if step_times.coalesced_share is None else checks.coalesced_check(step_times.coalesced_share, server_clock=server),
+        None if per_token_ms is None else checks.tpot_check(step_times.tpot_ms, per_token_ms),
+        _contribution(sheet, trace, steps, facts),
+        checks.cut_check(sheet.metrics["share_cut"]) if "share_cut" in sheet.metrics else None,
+    ]
+    return [c for c in found if c is not None]
+
+
+def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> checks.Check | None:
+    # A baseline's chunks are looked at as they came: its dialect may have split them into steps of one token already.
+    sizes = [n for r in main for n in (r.read.chunk_tokens if facts.baseline else r.read.step_tokens)[1:]]
+    if not sizes:
+        return None
+    limit = 1 if facts.baseline else (facts.draft_length or 0) + 1
+    oversized = sum(n > limit for n in sizes)
+    return checks.step_size_check(max(sizes), oversized, len(sizes), draft_length=facts.draft_length, drafter=facts.drafter)
+
+
+def _contribution(sheet: Sheet, trace: PointTrace, steps: acceptance.Steps | None, facts: PointFacts) -> checks.Check | None:
+    if steps is not None:
+        known = steps.accepted[steps.accepted != acceptance.UNKNOWN]
+        silent = bool((steps.drafted == acceptance.UNKNOWN).any())
+        drafts = None if silent else float(steps.verified.sum())
+        return checks.contribution_check(float(known.sum()), drafts, int(steps.tokens.size), facts.drafter)
+    counters = trace.counters
+    if counters is None or counters.drafts is None:
+        return None
+    return checks.contribution_check(counters.accepted_tokens, counters.drafts, int(counters.drafts), facts.drafter)
+
+
+def _by_category(chosen: Selection, has_steps: bool, facts: PointFacts) -> dict[str, dict[str, float]]:
+    """The metrics that can differ by category, with their intervals. Counters are of the whole point and say nothing here."""
+    found = {}
+    for category in dict.fromkeys(r.category for r in chosen.main):
+        scored = [r for r in chosen.scored if r.category == category]
+        timed = [r for r in chosen.timed if r.category == category]
+        sheet = Sheet()
+        steps = acceptance.decode_steps(scored) if has_steps and scored else None
+        write_acceptance(sheet, scored, steps, "", None, facts)
+        write_answers(sheet, scored)
+        user = timing.user_tps(columns(timed)) if timed else None
+        sheet.put("user_tps_mean", user.mean if user else None)
+        found[category] = {name: value for name, value in sheet.metrics.items() if name.startswith(CATEGORY_METRICS)}
+    return found
+
+
+def _counts(trace: PointTrace, chosen: Selection) -> dict[str, Any]:
+    failed = [r for r in trace.requests if r.read.outcome != "ok"]
+    return {
+        "requests": len(trace.requests),
+        "ramp": sum(r.phase == "ramp" for r in trace.requests),
+        "main": sum(r.phase == "main" for r in trace.requests),
+        "ok": len(chosen.everything),
+        "failed": len(failed),
+        "failed_by_kind": dict(Counter(r.read.error_kind or "protocol" for r in failed)),
+        "retried": sum(r.attempts > 1 for r in trace.requests),
+        "cut": sum(r.read.finish_reason == "length" for r in chosen.main),
+        "scored": len(chosen.scored),
+        "timed": len(chosen.timed),
+        "conversations": len({r.prompt_id for r in chosen.main}),
+        "step_states": dict(Counter(r.read.step_state for r in chosen.main)),
+        "output_tokens": sum(output_tokens(r) for r in chosen.everything),
+    }
+
+
+def _per_conversation(chosen: Selection, steps: acceptance.Steps | None) -> list[dict[str, Any]]:
+    """Sums that pairing and re-analysis need, one entry a prompt: acceptance of its first pass, speed of its requests in the window."""
+    rows: dict[str, dict[str, Any]] = {}
+    for r in chosen.main:
+        rows.setdefault(
+            r.prompt_id,
+            {
+                "conversation_id": r.prompt_id,
+                "category": r.category,
+                "requests": 0,
+                **dict.fromkeys(("steps", "step_tokens", "verify_steps", "accepted"), 0 if steps is not None else None),
+                "decode_tokens": 0,
+                "decode_s": 0.0,
+                "rate_requests": 0,
+                "rate_sum": 0.0,
+                "output_tokens": 0,
+                "latency_s": 0.0,
+            },
+        )
+    if steps is not None:
+        names = columns(chosen.scored).clusters
+        whole, verified = ~steps.cut, steps.verified & (steps.accepted != acceptance.UNKNOWN)
+        for name, mask, values in (
+            ("steps", whole, np.ones_like(steps.tokens)),
+            ("step_tokens", whole, steps.tokens),
+            ("verify_steps", verified, np.ones_like(steps.tokens)),
+            ("accepted", verified, steps.accepted),
+        ):
+            sums = np.bincount(steps.cluster[mask], weights=values[mask], minlength=len(names))
+            for prompt, total in zip(names, sums, strict=True):
+                rows[prompt][name] = int(total)
+    timed = columns(chosen.timed)
+    found = timing.rates(timed)
+    for i, tokens, seconds in zip(found.index, found.tokens, found.seconds, strict=True):
+        row = rows[timed.rows[i].prompt_id]
+        row["decode_tokens"] += int(tokens)
+        row["decode_s"] += float(seconds)
+        row["rate_requests"] += 1
+        row["rate_sum"] += float(tokens / seconds)
+    for r in chosen.timed:
+        row = rows[r.prompt_id]
+        end = r.read.chunk_t_ns[-1] if r.read.chunk_t_ns else r.t_end_ns
+        row["requests"] += 1
+        row["output_tokens"] += output_tokens(r)
+        row["latency_s"] += (end - r.t_send_ns) / 1e9
+    return list(rows.values())
+
+
+def _official(chosen: Selection, no_steps: str, trace: PointTrace, facts: PointFacts) -> dict[str, Any]:
+    """The official framework's keys. Its unit is the update of an engine, which is our step; where steps are not known, only its timing."""
+    drops_eos = trace.meta.get("dialect") == "vllm"
+    turns = []
+    for r in chosen.scored:
+        read = r.read
+        sizes, stamps = (read.chunk_tokens, read.chunk_t_ns) if no_steps else (read.step_tokens, read.step_t_ns)
+        turn = official.OfficialTurn(r.prompt_id, r.category, tuple(sizes), tuple(t / 1e9 for t in (r.t_send_ns, *stamps)))
+        turns.append(official.without_final_eos(turn) if drops_eos and read.finish_reason == "stop" else turn)
+    known = {d: official.acceptance(turns, d) if not no_steps else {"absent": no_steps} for d in official.DEFINITIONS}
+    return {
+        "definition": official.MAIN,
+        "acceptance": known[official.MAIN],
+        "timing": official.timing(turns, facts.gpus),
+        "announced": {"definition": official.NEXT, "acceptance": known[official.NEXT]},
+    }

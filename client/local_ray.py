@@ -1,0 +1,170 @@
+"""One Ray node on this machine, for the time of a sweep: quiet, private, and gone afterwards.
+
+What Ray does by default and what is done about it here:
+
+* Its processes die with the *thread* that started them (``PR_SET_PDEATHSIG`` is per thread). A pool that is used through
+  ``asyncio.to_thread`` would lose its raylet when that thread ends; so Ray is started by a thread that lives until :meth:`stop`.
+  (Outside of the main thread Ray leaves our signal handlers alone, too.)
+* After a ``kill -9`` of this process some of its processes live on; see :mod:`specsweep.client.reaper`.
+* It prints whole log tails of the raylet to the terminal when a worker dies. The pool says it in one line.
+* It starts idle workers ahead, collects metrics, and kills workers when memory is short. All three disturb a measurement on
+  the same machine (an engine that fills the memory is what we measure), so they are off.
+* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Token and folder are ours here.
+
+Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from specsweep.client import reaper
+
+_MARK = "SPECSWEEP_RAY"
+_OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond
+_LONGEST_TEMP_PATH = 40  # Ray puts unix sockets below it, whose paths end at 107 bytes
+_TOKEN = secrets.token_hex(32)  # one a process: Ray's core reads it once and keeps it
+_SYSTEM_CONFIG = {
+    "enable_worker_prestart": False,
+    "prestart_worker_first_driver": False,
+    "memory_monitor_refresh_ms": 0,
+    "enable_metrics_collection": False,
+}
+
+
+class LocalRay:
+    """Starts Ray at the first :meth:`start`, again if it has died, and ends everything of it in :meth:`stop`."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address  # of a running Ray to join; None: our own node
+        self._folder = ""
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._release = threading.Event()
+        self._nodes: list[psutil.Process] = []
+        self._joined = False
+
+    def start(self, num_cpus: int) -> None:
+        """Raises ``RuntimeError`` with Ray's words if it does not come up."""
+        if self._joined:
+            if all(_runs(p) for p in self._nodes):
+                return
+            self.stop()
+        failure: list[BaseException] = []
+        ready, self._release = threading.Event(), threading.Event()
+        release = self._release
+
+        def keep() -> None:
+            try:
+                self._init(num_cpus)
+            except BaseException as error:
+                failure.append(error)
+            ready.set()
+            release.wait()
+
+        threading.Thread(target=keep, name="specsweep-ray", daemon=True).start()
+        ready.wait()
+        self._joined = True
+        if failure:
+            self.stop()
+            raise RuntimeError(f"Ray did not start: {type(failure[0]).__name__}: {failure[0]}") from failure[0]
+
+    def stop(self) -> None:
+        """Safe to call at any time, and again."""
+        if not self._joined:
+            return
+        import ray
+
+        self._joined = False
+        ray.shutdown()
+        self._nodes = []
+        self._release.set()
+        if self._reaper is not None:
+            assert self._reaper.stdin is not None
+            self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
+
+    def _init(self, num_cpus: int) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.CRITICAL}
+        if self._address is not None:
+            import ray
+
+            _silence()
+            ray.init(address=self._address, **quiet)
+            return
+        short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH else "/tmp"
+        self._folder = tempfile.mkdtemp(prefix="specsweep-ray-", dir=short)
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(reaper.__file__)), f"{_MARK}={self._folder}", self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        before = {p.pid for p in psutil.Process().children()}
+        # Only while Ray starts: its processes hand the mark on to their children, an engine of ours must not have it.
+        with _environment({_MARK: self._folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}):
+            import ray
+
+            _silence()
+            ray.init(
+                num_cpus=num_cpus,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=self._folder,
+                _system_config=_SYSTEM_CONFIG,
+                **quiet,
+            )
+        own = [p for p in psutil.Process().children() if p.pid not in before]
+        self._nodes = [p for p in own if p.name() in ("raylet", "gcs_server")]
+
+
+def _silence() -> None:
+    """After the import of Ray, which sets its log level. The driver also prints every worker death to stdout, whatever
+    ``log_to_driver`` says, and has no setting against it."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def process_runs(pid: int) -> bool:
+    """Whether a process of this host is alive; a zombie is not."""
+    try:
+        return _runs(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,136 @@
+"""`specsweep doctor`: can this machine run what the config asks for? Each finding says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specsweep.orchestrator.cli.output import add_json, emit_json
+from specsweep.orchestrator.errors import EXIT_OK, ClusterTerminal, ConfigError, SpecsweepError
+
+FREE_GIB = 3.0  # models, traces and MLflow's artifacts of a small sweep
+MEMORY_GIB = 3.0  # Ray, MLflow and the quickstart's engine
+LOAD_LIMIT = 0.5  # load average per core that other work puts on this machine before it disturbs a measurement
+PACKAGES = ("ray", "mlflow", "hydra-core", "transformers", "pyarrow", "xllamacpp")
+
+
+class Finding(NamedTuple):
+    name: str
+    ok: bool
+    fact: str
+    advice: str = ""
+    fatal: bool = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("overrides", nargs="*", help="the same overrides as for `run`, to check that config (cluster=attach endpoint=…, store=DIR)")
+    parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from specsweep.orchestrator.config import compose
+
+    base = compose(args.overrides, args.config_dir).base
+    found = list(findings(base))
+    if args.json:
+        emit_json([finding._asdict() for finding in found])
+    else:
+        for finding in found:
+            mark = "ok  " if finding.ok else ("FAIL" if finding.fatal else "note")
+            print(f"{mark}  {finding.name:<20} {finding.fact}" + (f"\n      → {finding.advice}" if finding.advice and not finding.ok else ""))
+    wrong = next((finding for finding in found if not finding.ok and finding.fatal), None)
+    if wrong is None:
+        return EXIT_OK
+    return ClusterTerminal.exit_code if wrong.name == "endpoint" else ConfigError.exit_code
+
+
+def findings(base: dict[str, Any]) -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer")
+    for package in PACKAGES:
+        try:
+            yield Finding(package, True, version(package))
+        except PackageNotFoundError:
+            yield Finding(package, False, "not installed", "run `make setup`")
+    import psutil
+
+    cores, memory = os.cpu_count() or 1, psutil.virtual_memory().available / 2**30
+    yield Finding("memory", memory >= MEMORY_GIB, f"{memory:.1f} GiB available", f"free at least {MEMORY_GIB:.0f} GiB", fatal=False)
+    load = os.getloadavg()[0]
+    busy = load / cores
+    yield Finding(
+        "load", busy <= LOAD_LIMIT, f"{load:.1f} on {cores} cores", "other work competes with a local engine; wait until it has ended", fatal=False
+    )
+    yield _folder("store", Path(base["store"]).expanduser())
+    yield _folder("cache", Path(base["cache"]).expanduser())
+    yield _gpus()
+    yield _attempt("model", lambda: _model(base))
+    if base["cluster"]["kind"] == "attach":
+        yield _attempt("endpoint", lambda: asyncio.run(_endpoint(base)))
+    yield _tracking(base)
+
+
+def _attempt(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, check())
+    except SpecsweepError as error:
+        return Finding(name, False, error.message.splitlines()[0], error.message)
+
+
+def _folder(name: str, path: Path) -> Finding:
+    there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    if not os.access(there, os.W_OK):
+        return Finding(name, False, f"{path}: {there} cannot be written", f"give another folder with {name}=DIR")
+    free = shutil.disk_usage(there).free / 2**30
+    return Finding(name, free >= FREE_GIB, f"{path}: {free:.0f} GiB free", f"make room, or give another folder with {name}=DIR")
+
+
+def _gpus() -> Finding:
+    from specsweep.orchestrator.environment import gpus
+
+    found = gpus()
+    return Finding("gpu", True, ", ".join(gpu["name"] for gpu in found) or "none (engines run on the CPU)")
+
+
+def _model(base: dict[str, Any]) -> str:
+    from specsweep.orchestrator.models import model_identity
+
+    spec = base["target"].get("model")
+    if not spec:
+        raise ConfigError(f"target {base['target'].get('name')!r} has no model; set target.model.source and target.model.path")
+    return f"{base['target']['name']}: {model_identity(spec)}"
+
+
+async def _endpoint(base: dict[str, Any]) -> str:
+    from specsweep.client.scrape import is_healthy
+    from specsweep.orchestrator.clusters.attach import AttachCluster
+
+    place = AttachCluster.from_config(base)
+    if not await is_healthy(place.base_url + "/health", headers=dict(place.headers), any_answer=True):
+        raise ClusterTerminal(f"nothing answers at endpoint={place.base_url}")
+    return f"{place.base_url} answers"
+
+
+def _tracking(base: dict[str, Any]) -> Finding:
+    if not base["tracking"]["enabled"]:
+        return Finding("mlflow", True, "off (tracking.enabled=false)")
+    uri = base["tracking"].get("uri") or os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        return Finding("mlflow", True, "sqlite inside the store")
+    if not str(uri).startswith("http"):
+        return Finding("mlflow", True, str(uri))
+    with suppress(OSError):
+        import urllib.request
+
+        with urllib.request.urlopen(f"{str(uri).rstrip('/')}/health", timeout=5) as answer:
+            return Finding("mlflow", answer.status == 200, f"{uri} answers")
+    return Finding("mlflow", False, f"{uri} does not answer", "the sweep will run all the same; `specsweep sync` catches up later", fatal=False)

@@ -1,0 +1,232 @@
+"""`specsweep inspect`: request by request what a recorded stream or a stored trace says, and over all what follows from it.
+
+One line a request, in the order of the file; what was repaired or refused stands below, numbered, once for all requests that it
+concerns; the totals come last, next to the engine's own counters. It is how a stream that misleads is reported, and how a new
+engine version is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specsweep.client.dialects import DIALECTS
+from specsweep.client.trace import RequestTrace
+from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
+from specsweep.orchestrator.inspection import CounterCheck, Inspection, inspect_file
+from specsweep.orchestrator.inspection_facts import request_facts, total_facts
+
+_COUNTERS = (
+    ("drafts", "verify steps"),
+    ("draft_tokens", "drafted"),
+    ("accepted_tokens", "accepted"),
+    ("generation_tokens", "output tokens"),
+)
+_POSITIONS_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="a recording (.jsonl, .jsonl.gz), a trace.parquet, or its folder"
+    )
+    parser.add_argument("--dialect", metavar="NAME", help=f"read a recording as {', '.join(DIALECTS)}; default: what the recording says")
+    parser.add_argument("--draft-length", type=int, metavar="N", help="draft tokens per step; 0: nothing is drafted. Default: by the file")
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="print only the first N requests of a file (totals are over all)")
+    add_json(parser)
+    parser.epilog = "Exit code 5: the streams of a file disagree with the engine's own counters."
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.dialect is not None and args.dialect not in DIALECTS:
+        raise ConfigError(f"--dialect {args.dialect}: not a dialect; known: {', '.join(DIALECTS)}")
+    for name, value in (("--draft-length", args.draft_length), ("--limit", args.limit)):
+        if value is not None and value < 0:
+            raise ConfigError(f"{name} {value}: must be 0 or more")
+    found = [inspect_file(path, dialect_name=args.dialect, draft_length=args.draft_length) for path in args.files]
+    if args.json:
+        emit_json([_as_json(inspection) for inspection in found])
+    else:
+        for number, inspection in enumerate(found):
+            if number:
+                print()
+            _print(inspection, args.limit)
+    return EXIT_INCOMPLETE if any(check.differs for inspection in found for check in inspection.checks) else EXIT_OK
+
+
+def _as_json(inspection: Inspection) -> dict[str, Any]:
+    return {
+        "file": str(inspection.path),
+        "kind": inspection.kind,
+        "label": inspection.label,
+        "engine_version": inspection.version,
+        "dialect": inspection.dialect,
+        "draft_length": inspection.draft_length,
+        "requests": [{"name": n, **request_facts(r)} for n, r in zip(inspection.names, inspection.requests, strict=True)],
+        "totals": total_facts(inspection.requests, inspection.draft_length),
+        "counters": [
+            {
+                "stretch": c.stretch,
+                "engine": dict(c.engine),
+                "streams": dict(c.streams),
+                "engine_accepted_per_position": list(c.engine_per_position),
+                "streams_accepted_per_position": list(c.streams_per_position),
+                "unfinished_requests": c.unfinished,
+                "differs": list(c.differs),
+            }
+            for c in inspection.checks
+        ],
+        "measurement": inspection.measurement,
+    }
+
+
+# --- for people ----------------------------------------------------------------------------------------------------------------
+
+
+def _print(inspection: Inspection, limit: int) -> None:
+    print(inspection.path)
+    length = "not known" if inspection.draft_length is None else f"{inspection.draft_length} (from {inspection.draft_length_from})"
+    words = [inspection.kind, inspection.label, inspection.version and f"version {inspection.version}"]
+    print("  " + " · ".join(w for w in words if w))
+    print(f"  dialect {inspection.dialect or 'not recorded'} · draft length {length}\n")
+    shown = len(inspection.requests) if not limit else min(limit, len(inspection.requests))
+    notes: dict[str, list[str]] = {}
+    rows = [_row(n, r, notes) for n, r in zip(inspection.names, inspection.requests, strict=True)]
+    columns = ("request", "outcome", "finish", "prompt", "tokens", "chunks", "steps", "AL", "drafted", "accepted", "≥1 ≥2 ≥3 …", "TTFT ms")
+    _table((*columns, "step ms", "steps are", "notes"), rows[:shown], right=(3, 4, 5, 6, 7, 8, 9, 11, 12))
+    if shown < len(rows):
+        print(f"… {len(rows) - shown} more requests (--limit 0 prints all)")
+    if notes:
+        print("\nnotes")
+        for number, (note, names) in enumerate(notes.items(), 1):
+            print(f"  {number}  {_who(names, len(rows))}: {note}")
+    print()
+    _print_totals(total_facts(inspection.requests, inspection.draft_length))
+    if inspection.checks:
+        print()
+        _print_counters(inspection.checks)
+    if inspection.measurement is not None:
+        print()
+        _print_measurement(inspection.measurement)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> None:
+    """Without the columns in which no row has anything to say."""
+    kept = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] not in ("", "–") for row in rows)]
+    places = [n for n, i in enumerate(kept) if i in right]
+    print_table("", [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], right=places)
+
+
+def _row(name: str, request: RequestTrace, notes: dict[str, list[str]]) -> list[str]:
+    facts = request_facts(request)
+    numbers = []
+    for note in [facts["error"], *facts["notes"]]:
+        words = " ".join(note.split())  # servers quote validation errors over several lines
+        if words:
+            notes.setdefault(words, []).append(name)
+            numbers.append(str(list(notes).index(words) + 1))
+    by_position = facts["accepted_per_position"]
+    shown = " ".join(map(str, by_position[:_POSITIONS_SHOWN])) + (" …" if len(by_position) > _POSITIONS_SHOWN else "")
+    drafted = facts["drafted_tokens"]
+    state = facts["step_state"] if facts["chunks"] else ""
+    return [
+        name,
+        facts["error_kind"] or "ok",
+        facts["finish_reason"] or "–",
+        _number(facts["prompt_tokens"]),
+        _number(facts["output_tokens"]),
+        str(facts["chunks"] or "–"),
+        _number(facts["decode_steps"]),
+        _number(facts["al_decode"], 2),
+        _number(drafted or None),
+        _number(facts["accepted_tokens"] if drafted else None),
+        shown if drafted else "–",
+        _number(facts["ttft_ms"], 1),
+        _number(facts["step_ms_mean"], 2),
+        state + (", last cut" if facts["last_cut"] else ""),
+        ",".join(numbers),
+    ]
+
+
+def _number(value: float | None, decimals: int = 0) -> str:
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def _who(names: Sequence[str], total: int) -> str:
+    if len(names) > 3:
+        return f"{len(names)} of {total} requests"
+    return ", ".join(names)
+
+
+def _print_totals(totals: Mapping[str, Any]) -> None:
+    failed = ", ".join(f"{n} {kind}" for kind, n in totals["failed_by_kind"].items())
+    states = ", ".join(f"{n} {state}" for state, n in totals["step_states"].items())
+    print(f"over all: {totals['requests']} requests, {totals['ok']} ok" + (f", {totals['failed']} failed ({failed})" if failed else ""))
+    if not totals["ok"]:
+        return
+    print(f"  output tokens {totals['output_tokens']}" + (f" · steps: {states}" if states else ""))
+    for name, words in (
+        ("al_decode", "AL_decode (steps of the stream, last cut step left out)"),
+        ("al_decode_request_mean", "  mean of the requests' own"),
+        ("al_verify", "AL_verify (verify steps, before any cut)"),
+        ("acceptance_rate", "acceptance rate (accepted / drafted)"),
+    ):
+        found = totals[name]
+        if found["value"] is not None:
+            print(f"  {words:<58} {found['value']:.3f}{_interval(found)}")
+        elif found["reason"]:
+            print(f"  {words:<58} –      {found['reason']}")
+    for row in totals["ar_cond"][:_POSITIONS_SHOWN]:
+        value = "–    " if row["value"] is None else f"{row['value']:.3f}{_interval(row)}"
+        print(f"  AR at position {row['position']:<43} {value}  {row['accepted']} of {row['reached']} steps that reached it")
+    if len(totals["ar_cond"]) > _POSITIONS_SHOWN:
+        print(f"  … {len(totals['ar_cond']) - _POSITIONS_SHOWN} more positions (--json has them)")
+    if totals["accept_hist"]:
+        print(f"  {'tokens a step':<58} " + ", ".join(f"{size}: {n}" for size, n in totals["accept_hist"].items()))
+    if totals["coalesced_steps"]:
+        share = 100 * totals["coalesced_steps"] / (totals["decode_steps"] or 1)
+        what = "the engine's own times are used" if totals["step_clock"] == "server" else "no arrival time of their own"
+        print(f"  {'steps that shared a read with the step before':<58} {totals['coalesced_steps']} ({share:.1f} %): {what}")
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    return "" if found.get("ci_low") is None else f" [{found['ci_low']:.3f}, {found['ci_high']:.3f}]"
+
+
+def _print_counters(checks: Sequence[CounterCheck]) -> None:
+    rows = []
+    for check in checks:
+        cells = [_pair(check.streams[name], check.engine[name]) for name, _ in _COUNTERS]
+        verdict = f"differ: {', '.join(check.differs)}" if check.differs else "agree"
+        if check.unfinished:
+            verdict = f"{check.unfinished} unfinished: the engine counts what no stream brought"
+        rows.append([check.stretch, *cells, _positions(check), verdict])
+    columns = ("streams / engine's own counters", *(words for _, words in _COUNTERS), "accepted by position", "")
+    _table(columns, rows, right=(1, 2, 3, 4))
+
+
+def _pair(streams: int | None, engine: float | None) -> str:
+    return "–" if engine is None else f"{_number(streams)} / {engine:.0f}"
+
+
+def _positions(check: CounterCheck) -> str:
+    streams, engine = check.streams_per_position, [int(n) for n in check.engine_per_position]
+    while engine and not engine[-1]:
+        engine.pop()
+    if not engine and not streams:
+        return "–"
+    return " ".join(map(str, streams)) + " / " + " ".join(map(str, engine))
+
+
+def _print_measurement(measurement: Mapping[str, Any]) -> None:
+    print("stored measurement")
+    metrics = measurement.get("metrics") or {}
+    for name, value in metrics.items():
+        if not name.endswith(("_ci_low", "_ci_high")):
+            found = {"ci_low": metrics.get(f"{name}_ci_low"), "ci_high": metrics.get(f"{name}_ci_high")}
+            print(f"  {name:<30} {value:.4g}{_interval(found)}")
+    for check in measurement.get("checks") or ():
+        if not check.get("ok"):
+            print(f"  not valid: {check.get('message')} (affects {', '.join(check.get('affects') or ())})")

@@ -1,0 +1,165 @@
+"""`specsweep report`: the tables of a sweep in the terminal, and report.html, figures and tables as files beside its plan.
+
+Everything is made from the store, at any moment: a sweep that is half measured gives a report that says so. Files are written
+aside and renamed, so a browser that reloads while a sweep runs never sees half a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from specsweep.analysis import tables as live
+from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
+from specsweep.analysis.tabular import Table
+from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+from specsweep.orchestrator.store import Store
+from specsweep.orchestrator.sweep_record import SweepView
+
+DEFAULT_STORE = "results"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="SWEEP store=DIR", help="the sweep's name (may be left out if the store has one) and where results live"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    names, store = names_and_store(args.words)
+    if len(names) > 1:
+        raise ConfigError(f"report takes one sweep, not {len(names)}: {', '.join(names)}")
+    view = store.sweep(names[0] if names else only_sweep(store))
+    report = report_of(view)
+    paths = _write(report, view.path)
+    if args.json:
+        emit_json({**_as_json(report), "files": [str(p) for p in paths]})
+    else:
+        _print(report)
+        print("\n" + "\n".join(f"wrote {p}" for p in paths))
+    return EXIT_OK
+
+
+def names_and_store(words: list[str]) -> tuple[list[str], Store]:
+    """Bare words are sweep names, ``store=DIR`` says where they are.
+
+    Raises ``ConfigError`` for any other setting and for a folder that is not there.
+    """
+    names = [w for w in words if "=" not in w]
+    settings = dict(w.split("=", 1) for w in words if "=" in w)
+    unknown = [k for k in settings if k not in ("store", "sweep")]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}={settings[unknown[0]]}: not a setting of this command; it takes sweep names and store=DIR")
+    if "sweep" in settings:
+        names.append(settings["sweep"])
+    root = Path(settings.get("store", DEFAULT_STORE)).expanduser()
+    if not root.is_dir():
+        raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
+    return names, Store(root)
+
+
+def only_sweep(store: Store) -> str:
+    known = store.sweeps()
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
+    raise ConfigError(f"store={store.root} holds {len(known)} sweeps; name one: {', '.join(known)}")
+
+
+def report_of(view: SweepView) -> Report:
+    """The report of what the store holds now."""
+    overrides = [str(o) for o in view.plan.get("overrides") or ()]
+    words = overrides if any(o.startswith("store=") for o in overrides) else [*overrides, f"store={view.path.parent.parent}"]
+    return build(
+        view.name,
+        view.records(),
+        planned=len(view.points),
+        dropped=view.plan.get("dropped") or (),
+        warnings=view.plan.get("warnings") or (),
+        command=shlex.join(["specsweep", "run", *words]),
+        written_utc=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def render_sweep(view: SweepView) -> list[Path]:
+    """Writes report.html, tables.md, a CSV a table and the figures as PNG into the sweep's folder; the HTML comes first in the list."""
+    return _write(report_of(view), view.path)
+
+
+def rows_of(view: SweepView) -> dict[str, Any]:
+    """The Pareto and the speedup table as JSON-able rows, full precision."""
+    tables = report_of(view).tables
+    return {name: tables[name].to_json() for name in ("pareto", "speedup")}
+
+
+def print_tables(view: SweepView) -> None:
+    """Findings, Pareto table and speedup table to the terminal."""
+    _print(report_of(view))
+
+
+def live_rows(view: SweepView) -> Table:
+    """The Pareto table while the sweep runs, with a row for every point that is still to come."""
+    planned = [{"point_id": i, "axes": facts["axes"]} for i, facts in view.points.items()]
+    return live.live_rows(planned, view.records())
+
+
+def _write(report: Report, folder: Path) -> list[Path]:
+    from specsweep.analysis.figures import write_png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = draw(report)
+    texts = {"report.html": html(report, drawn), "tables.md": markdown(report)}
+    texts |= {f"{t.name}.csv": t.to_csv() for t in report.tables.values() if t.rows and t.name != "environment"}
+    paths = [_replace(folder / name, text) for name, text in texts.items()]
+    for name, figure in drawn.items():
+        aside = folder / f".{name}.{os.getpid()}.png"
+        write_png(figure, aside)
+        paths.append(aside.replace(folder / f"{name}.png"))
+    return paths
+
+
+def _replace(path: Path, text: str) -> Path:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    return aside.replace(path)
+
+
+def _as_json(report: Report) -> Mapping[str, Any]:
+    return {
+        "sweep": report.name,
+        "status": report.status,
+        "points_planned": report.planned,
+        "simulated": report.simulated,
+        "findings": headlines(report),
+        "crossovers": [{"workload": panel, "series": series, "statement": text} for panel, series, text in crossovers(report)],
+        "tables": {name: table.to_json() for name, table in report.tables.items()},
+    }
+
+
+def _print(report: Report) -> None:
+    print(f"{report.name}: {report.status}\n")
+    for name in ("pareto", "speedup"):
+        table = report.tables[name]
+        if table.rows:
+            show(table)
+    for line in headlines(report):
+        print(f"• {line}")
+    for panel, series, text in crossovers(report):
+        print(f"• {panel}, {series}: {text}.")
+
+
+def show(table: Table) -> None:
+    """One table on the terminal: shared values in the title, notes under it."""
+    title = f"{table.title} ({table.caption})" if table.caption else table.title
+    print_table(title, [c.header for c in table.columns], [row.cells for row in table.rows], right=table.right)
+    for note in table.notes:
+        print(f"  {note}")
+    print()

@@ -1,0 +1,118 @@
+"""`specsweep run`: plans, measures what is missing, reports. The same command again after any kind of end finishes the rest."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specsweep.orchestrator.cli.output import add_json, emit_json
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK
+from specsweep.orchestrator.points import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("overrides", nargs="*", help="sweep=NAME and overrides in Hydra's grammar; comma-separated values are swept")
+    parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups; searched before ours")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from specsweep.orchestrator.config import compose
+    from specsweep.orchestrator.plan import plan_sweep
+    from specsweep.orchestrator.store import Store
+
+    sweep = compose(args.overrides, args.config_dir)
+    base = sweep.base
+    plan = plan_sweep(sweep)
+    store = Store(Path(base["store"]).expanduser())
+    with store.lock():
+        store.write_plan(plan, args.overrides)
+        outcome, uri = _execute(plan, store, base)
+    return _finish(plan, store, outcome, uri, as_json=args.json)
+
+
+def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, str | None]:
+    from specsweep.orchestrator.preparation import Preparation
+    from specsweep.orchestrator.progress import Tally, progress
+    from specsweep.orchestrator.runner import Runner
+    from specsweep.orchestrator.tracking import Tracker
+
+    missing = [s for s in plan.sessions if any(store.needs(p.point_id, base["rerun"]) for p in s.points)]
+    left = {p.point_id for s in missing for p in s.points if store.needs(p.point_id, base["rerun"])}
+    estimate = sum(s.est_start_s + sum(e for p, e in zip(s.points, s.est_points_s, strict=True) if p.point_id in left) for s in missing)
+    tally = Tally(sessions=len(missing), points=len(left), est_left_s=estimate)
+    _say(f"{plan.name}: {len(plan.points)} points, {len(plan.points) - len(left)} of them already measured; {len(missing)} sessions to run")
+    for warning in plan.warnings:
+        _say(f"warning: {warning}")
+    shown = progress(tally)
+    tracker = Tracker(store, base["tracking"].get("uri"), plan.name) if base["tracking"]["enabled"] else None
+    runner = Runner(
+        plan=plan,
+        store=store,
+        tracker=tracker,
+        progress=shown,
+        preparation=Preparation(Path(base["cache"]).expanduser(), shown.say),
+        tally=tally,
+        rerun=base["rerun"],
+        actors=base["measure"]["client_processes"],
+    )
+    store.event(plan.name, "run_started", pid=os.getpid(), points=len(left))
+    ended = "interrupted"
+    try:
+        if tracker is not None:
+            tracker.start()
+        if left:
+            asyncio.run(_until_signal(runner.run))
+        ended = "finished"
+    finally:
+        shown.close()
+        store.event(plan.name, f"run_{ended}", measured=runner.outcome.measured, failed=runner.outcome.failed, invalid=runner.outcome.invalid)
+        if tracker is not None:
+            tracker.finish()
+    return runner.outcome, tracker.uri if tracker is not None else None
+
+
+async def _until_signal(work: Callable[[], Any]) -> Any:
+    """TERM and HUP end a sweep as Ctrl-C does: engines are ended, what is measured is kept."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def _finish(plan: Plan, store: Any, outcome: Any, uri: str | None, *, as_json: bool) -> int:
+    from specsweep.orchestrator.cli.report import print_tables, render_sweep, rows_of
+    from specsweep.orchestrator.tracking import ui_command
+
+    view = store.sweep(plan.name)
+    paths = render_sweep(view)
+    current = {p.point_id for p in plan.points}
+    states = [(a.measured, a.valid) for pid, a in view.latest.items() if pid in current]
+    failed, invalid = sum(not m for m, _ in states), sum(m and not v for m, v in states)
+    if as_json:
+        emit_json({"sweep": plan.name, "measured_now": outcome.measured, "failed": failed, "invalid": invalid, "tables": rows_of(view)})
+    else:
+        print_tables(view)
+        _say(f"\nreport: {next((p for p in paths if p.suffix == '.html'), paths[0])}")
+        if uri is not None:
+            _say(f"MLflow: {ui_command(uri) or uri}")
+        if failed or invalid:
+            _say(f"{failed} points failed, {invalid} are invalid; `specsweep status {plan.name} store={store.root}` says why")
+    if outcome.worst is not None and not any(m for m, _ in states):
+        return int(outcome.worst.exit_code)
+    return EXIT_INCOMPLETE if failed or invalid else EXIT_OK
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

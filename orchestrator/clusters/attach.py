@@ -1,0 +1,63 @@
+"""A server that is already running: nothing is started, nothing is ended, and its log is not ours to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from specsweep.client.scrape import is_healthy
+from specsweep.orchestrator.engines import EngineSpec
+from specsweep.orchestrator.errors import ClusterTerminal, ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedEngine:
+    base_url: str
+    model_name: str
+    headers: tuple[tuple[str, str], ...]
+
+    def ended(self) -> str | None:
+        return None
+
+    def log(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachCluster:
+    base_url: str
+    headers: tuple[tuple[str, str], ...]
+    kind: str = "attach"
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AttachCluster:
+        """``cluster.endpoint``: the URL; ``cluster.token_env``: the environment variable that holds the bearer token, if one is needed."""
+        settings = config["cluster"]
+        url = str(settings.get("endpoint") or config.get("endpoint") or "").rstrip("/")
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"endpoint={url!r} is not a URL; give the running server as endpoint=http://host:port")
+        token_env = settings.get("token_env")
+        if not token_env:
+            return cls(url, ())
+        token = os.environ.get(str(token_env))
+        if not token:
+            raise ConfigError(
+                f"cluster.token_env={token_env!r}: the environment has no such variable; export it, or set cluster.token_env=null"
+            )
+        return cls(url, (("Authorization", f"Bearer {token}"),))
+
+    @asynccontextmanager
+    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[AttachedEngine]:
+        if not await is_healthy(self.base_url + spec.health_path, headers=dict(self.headers), any_answer=True):
+            raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
+        yield AttachedEngine(self.base_url, spec.model_name, self.headers)
+
+    def host_facts(self) -> dict[str, Any]:
+        """The engine's host is not known; the endpoint's name stands for it."""
+        return {"attached": True}

@@ -1,0 +1,143 @@
+"""Engines as processes of this machine.
+
+Each engine leads its own process group and writes to a log file, so that its end can be explained from its last words and
+the whole group can be ended. It also dies with us (the engine's process sees to that), because a killed sweep cannot clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from specsweep.client.scrape import is_healthy
+from specsweep.orchestrator.engines import EngineSpec
+from specsweep.orchestrator.engines.verdicts import tail, verdict
+from specsweep.orchestrator.errors import EngineTerminal
+
+POLL_S = 0.05
+GRACE_S = 5.0
+LOG_LIMIT = 2_000_000  # bytes of a log that are read back
+
+
+@dataclass(slots=True)
+class LocalEngine:
+    base_url: str
+    model_name: str
+    process: asyncio.subprocess.Process
+    log_path: Path
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def ended(self) -> str | None:
+        code = self.process.returncode
+        if code is None:
+            return None
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+    def log(self) -> str:
+        with self.log_path.open("rb") as file:
+            file.seek(max(0, self.log_path.stat().st_size - LOG_LIMIT))
+            return file.read().decode(errors="replace")
+
+
+class LocalCluster:
+    kind = "local"
+
+    @asynccontextmanager
+    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[LocalEngine]:
+        """Raises EngineRetryable or EngineTerminal, the log attached, if the engine ends or is not ready in time."""
+        port = _port(spec)
+        logs.mkdir(parents=True, exist_ok=True)
+        log_path = logs / f"{name}.log"
+        with tempfile.TemporaryDirectory(prefix="specsweep-engine-") as folder, log_path.open("wb") as log:
+            for file, text in spec.files.items():
+                Path(folder, file).write_text(text)
+            argv = [part.replace("{port}", str(port)).replace("{files}", folder) for part in spec.argv]
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **spec.env}, start_new_session=True
+                )
+            except OSError as error:
+                raise EngineTerminal(f"engine {spec.engine} could not be started: {argv[0]}: {error.strerror}") from error
+            engine = LocalEngine(f"http://127.0.0.1:{port}", spec.model_name, process, log_path)
+            try:
+                await _ready(engine, spec)
+                yield engine
+            finally:
+                await _end(process)
+
+    def host_facts(self) -> dict[str, Any]:
+        return {
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30),
+            "os": platform.system(),
+            "machine": platform.machine(),
+        }
+
+
+def _port(spec: EngineSpec) -> int:
+    """A free port, or the wanted one if it is free: found out before any weights are loaded."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", spec.port or 0))
+        except OSError as error:
+            raise EngineTerminal(
+                f"engine.port={spec.port} is taken{_holder(spec.port)}; leave engine.port unset to get a free port ({error.strerror})"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _holder(port: int | None) -> str:
+    with suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""
+
+
+async def _ready(engine: LocalEngine, spec: EngineSpec) -> None:
+    deadline = asyncio.get_running_loop().time() + spec.startup_timeout_s
+    while True:
+        if (how := engine.ended()) is not None:
+            raise verdict(spec.engine, f"{how} while starting", engine.log())
+        if await is_healthy(engine.base_url + spec.health_path):
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            log = engine.log()
+            raise EngineTerminal(
+                f"engine {spec.engine} was not ready after {spec.startup_timeout_s:.0f} s (engine.startup_timeout_s). Its last lines:\n{tail(log)}",
+                evidence=log,
+            )
+        await asyncio.sleep(POLL_S)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """TERM to the whole group, KILL after a grace, and wait until it is gone, whatever happens to us meanwhile."""
+    for sig, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(process.wait()), wait)
+            break
+    with suppress(ProcessLookupError):  # children that outlived their leader
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

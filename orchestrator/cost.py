@@ -1,0 +1,77 @@
+"""What a plan will take, in seconds: good enough to order sessions and to decide whether to wait for them.
+
+The model is a roofline's poor relative. Of a point with N requests at batch size B:
+
+    waves     = N / B, and half a wave of ramp-up
+    prefill   = isl / prefill_tps          one prompt after the other: they share the engine
+    step      = step_ms + B · ms_per_request       the weights are read once a step, attention and sampling once a request
+    decode    = osl / tokens_per_step · step · step_factor
+    seconds   = overhead + N · prefill + waves · decode
+
+The coefficients stand under ``cost:`` in the files of the engine, the target and the drafter; what a file leaves out has the
+values of :data:`DEFAULTS`. Points that were measured before correct it: a point with history takes what it took, and the
+others of its target are scaled by the median ratio of measured to estimated time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from specsweep.orchestrator.points import Point
+
+DEFAULTS: Mapping[str, float] = {
+    "start_s": 60.0,
+    "step_ms": 20.0,
+    "ms_per_request": 0.5,
+    "prefill_tps": 5000.0,
+    "tokens_per_step": 2.0,
+    "step_factor": 1.3,
+}
+POINT_OVERHEAD_S = 1.0  # warm-up, building and encoding of requests, counters, writing the results
+
+
+def start_seconds(config: Mapping[str, Any]) -> float:
+    """One engine start, until it is ready. An attached server is there already."""
+    return 0.0 if config["cluster"]["kind"] == "attach" else _coefficient(config, "engine", "start_s")
+
+
+def point_seconds(config: Mapping[str, Any]) -> float:
+    """One point, without history."""
+    workload, batch = config["workload"], config["batch_size"]
+    requests = max(workload["prompts"], config["measure"]["requests_per_slot"] * batch)
+    step_ms = _coefficient(config, "target", "step_ms") + batch * _coefficient(config, "target", "ms_per_request")
+    steps = workload["osl"] / _coefficient(config, "drafter", "tokens_per_step")
+    decode_s = steps * step_ms / 1000 * _coefficient(config, "drafter", "step_factor")
+    prefill_s = config["isl"] / _coefficient(config, "target", "prefill_tps")
+    return float(POINT_OVERHEAD_S + requests * prefill_s + (requests / batch + 0.5) * decode_s)
+
+
+def estimate(points: Sequence[Point], history: Mapping[str, float]) -> list[float]:
+    """Seconds of each point. ``history``: point_id → seconds that it took when it was measured."""
+    raw = [point_seconds(p.config) for p in points]
+    ratios: dict[str, list[float]] = {}
+    for point, seconds in zip(points, raw, strict=True):
+        if point.point_id in history:
+            ratios.setdefault(str(point.axes["target"]), []).append(history[point.point_id] / seconds)
+    scale = {target: statistics.median(found) for target, found in ratios.items()}
+    return [history.get(p.point_id, seconds * scale.get(str(p.axes["target"]), 1.0)) for p, seconds in zip(points, raw, strict=True)]
+
+
+def measured_seconds(attempts: Sequence[Any]) -> float | None:
+    """How long the newest measured attempt of a point took; None if there is none (or its times cannot be read)."""
+    for attempt in reversed(attempts):
+        if attempt.point.get("status") != "measured":
+            continue
+        try:
+            started, finished = (datetime.fromisoformat(attempt.point[k]) for k in ("started_utc", "finished_utc"))
+        except (KeyError, TypeError, ValueError):
+            continue
+        return max(0.0, (finished - started).total_seconds())
+    return None
+
+
+def _coefficient(config: Mapping[str, Any], group: str, name: str) -> float:
+    return float((config[group].get("cost") or {}).get(name) or DEFAULTS[name])

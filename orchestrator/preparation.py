@@ -1,0 +1,81 @@
+"""What a session needs before its engine starts: model files, the target's tokenizer, every point's prompts.
+
+Done for all sessions' models before the first engine is started where it can fail for the user's sake (a missing file should not
+be found out after an hour), and for prompts once per workload and ISL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specsweep.client.dialects import dialect
+from specsweep.client.workload import PromptSet, TargetTokenizer, load_prompts, load_tokenizer, workload_hash
+from specsweep.client.workload.errors import WorkloadError
+from specsweep.orchestrator.engines import SessionModels
+from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.models import LocalModel, ensure_model
+from specsweep.orchestrator.points import Point, Session
+
+CONTEXT_MARGIN = 16  # tokens beside prompt and answer: templates of engines, a draft beyond the cap
+CONTEXT_STEP = 256  # llama.cpp pads its KV cache to this
+
+
+class Preparation:
+    """Caches models, tokenizers and prompt sets of one run."""
+
+    def __init__(self, cache: Path, say: Callable[[str], None]) -> None:
+        self._cache = cache
+        self._say = say
+        self._models: dict[str, LocalModel] = {}
+        self._tokenizers: dict[Path, TargetTokenizer] = {}
+        self._prompts: dict[tuple[Any, ...], PromptSet] = {}
+
+    def models(self, config: Mapping[str, Any]) -> SessionModels:
+        """Raises ConfigError naming the field if a model cannot be had. On ``cluster=attach`` only the tokenizer's files are needed."""
+        target = self._model("target", config["target"])
+        has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach"
+        drafter = self._model("drafter", config["drafter"]) if has_model else None
+        return SessionModels(target.path, target.sha256, drafter.path if drafter else None, drafter.sha256 if drafter else None)
+
+    def _model(self, role: str, group: Mapping[str, Any]) -> LocalModel:
+        spec = group.get("model")
+        if not spec:
+            raise ConfigError(f"{role} {group.get('name')!r} has no model; set {role}.model.source and {role}.model.path")
+        key = repr(sorted(spec.items()))
+        if key not in self._models:
+            self._models[key] = ensure_model(spec, self._cache, progress=self._say)
+        return self._models[key]
+
+    def prompts(self, point: Point) -> PromptSet:
+        config = point.config
+        workload, isl = config["workload"], int(point.axes["isl"])
+        takes_ids = dialect(config["engine"]["dialect"]).takes_ids
+        source = self._model("target", config["target"]).tokenizer_path if takes_ids or config["target"].get("model") else None
+        key = (workload_hash(workload, isl), isl, source)
+        if key not in self._prompts:
+            try:
+                self._prompts[key] = load_prompts(workload, isl=isl, tokenizer=self._tokenizer(source))
+            except WorkloadError as error:
+                raise ConfigError(str(error)) from error
+        return self._prompts[key]
+
+    def _tokenizer(self, source: Path | None) -> TargetTokenizer | None:
+        if source is None:
+            return None
+        if source not in self._tokenizers:
+            try:
+                self._tokenizers[source] = load_tokenizer(source)
+            except WorkloadError as error:
+                raise ConfigError(str(error)) from error
+        return self._tokenizers[source]
+
+    def context_per_slot(self, session: Session) -> int:
+        """Tokens of context that the longest prompt and answer of the session's points need, rounded up."""
+        need = 0
+        for point in session.points:
+            prompts = self.prompts(point)
+            longest = max(len(prompt.ids) for prompt in (*prompts.main, *prompts.ramp))
+            need = max(need, longest + int(point.config["workload"]["osl"]) + int(point.axes["draft_length"] or 0) + CONTEXT_MARGIN)
+        return -(-need // CONTEXT_STEP) * CONTEXT_STEP

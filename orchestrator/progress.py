@@ -1,0 +1,161 @@
+"""What a user sees while a sweep runs: one line of state that lives, and a table that fills as points land.
+
+On a terminal both are redrawn in place by rich; anywhere else (a pipe, CI) each event is one plain line, so that a log reads
+well. The runner knows only the methods of :class:`Progress`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specsweep.orchestrator.points import Plan, Point, Session
+
+REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same cores
+
+
+def label(point: Point) -> str:
+    axes = point.axes
+    drafter = str(axes["drafter"]) + (f" DL{axes['draft_length']}" if axes["draft_length"] is not None else "")
+    extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k)
+    repeat = f" repeat {axes['repeat']}" if axes.get("repeat", 1) != 1 else ""
+    return f"{axes['engine']} {axes['target']} {drafter} BS{axes['batch_size']} ISL{axes['isl']} {axes['workload']}{extra}{repeat}"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and the estimate of the time left: the plan's estimates, corrected by how they turned out so far."""
+
+    sessions: int
+    points: int
+    requests: int
+    est_left_s: float
+    session: int = 0
+    landed: int = 0
+    failed: int = 0
+    invalid: int = 0
+    requests_done: int = 0
+    _spent: float = 0.0
+    _estimated: float = 0.0
+
+    def spent(self, estimated_s: float, seconds: float) -> None:
+        self._estimated += estimated_s
+        self._spent += seconds
+        self.est_left_s = max(0.0, self.est_left_s - estimated_s)
+
+    @property
+    def eta_s(self) -> float:
+        return self.est_left_s * (self._spent / self._estimated if self._estimated > 0 else 1.0)
+
+    def line(self) -> str:
+        marks = (f" · {self.failed} failed" if self.failed else "") + (f" · {self.invalid} invalid" if self.invalid else "")
+        return (
+            f"sessions {self.session}/{self.sessions} · points {self.landed}/{self.points}{marks} · "
+            f"requests {self.requests_done}/{self.requests} · ETA {clock(self.eta_s)}"
+        )
+
+
+def interval(metrics: Mapping[str, Any], name: str, decimals: int) -> str:
+    value = metrics.get(name)
+    if value is None:
+        return "–"
+    low, high = metrics.get(f"{name}_ci_low"), metrics.get(f"{name}_ci_high")
+    bounds = "" if low is None or high is None else f" [{low:.{decimals}f}, {high:.{decimals}f}]"
+    return f"{value:.{decimals}f}{bounds}"
+
+
+COLUMNS = ("point", "TPS per user", "output TPS", "AL", "step ms", "")
+METRICS = (("user_tps_mean", 1), ("output_tps_steady", 1), ("al_decode", 2), ("step_ms_mean", 1))
+
+
+def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
+    metrics = measurement["metrics"]
+    mark = "simulated " if measurement.get("simulated") else ""
+    if not measurement["validity"]["valid"]:
+        mark += "invalid: " + ", ".join(c["name"] for c in measurement["checks"] if not c["ok"])
+    return (label(point), *(interval(metrics, name, decimals) for name, decimals in METRICS), mark)
+
+
+@dataclass
+class Progress:
+    """Plain lines. ``stream`` is standard error, so that standard output stays for results."""
+
+    tally: Tally
+    started: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def session(self, session: Session, words: str) -> None:
+        self.say(f"[{clock(time.monotonic() - self.started)}] session {self.tally.session}/{self.tally.sessions}: {words}")
+
+    def measuring(self, point: Point, requests: int) -> None:
+        pass
+
+    def landed(self, point: Point, measurement: Mapping[str, Any]) -> None:
+        name, *values, mark = row(point, measurement)
+        figures = " · ".join(f"{title} {value}" for title, value in zip(COLUMNS[1:], values, strict=False) if value != "–")
+        self.say(f"[{clock(time.monotonic() - self.started)}] {name}: {figures}{' · ' + mark if mark else ''}")
+        self.say(f"    {self.tally.line()}")
+
+    def failed(self, point: Point, reason: str) -> None:
+        self.say(f"[{clock(time.monotonic() - self.started)}] {label(point)}: failed: {reason}")
+
+    def close(self) -> None:
+        pass
+
+
+class LiveProgress(Progress):
+    """The same on a terminal, redrawn in place."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True)
+        self._rows: list[tuple[str, ...]] = []
+        self._now = "starting"
+        self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=REDRAWS_PER_S, transient=True)
+        self._live.start()
+
+    def _draw(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for i, column in enumerate(COLUMNS):
+            table.add_column(column, justify="right" if 0 < i < len(COLUMNS) - 1 else "left")
+        for cells in self._rows[-max(4, self._console.height - 8) :]:
+            table.add_row(*cells)
+        elapsed = clock(time.monotonic() - self.started)
+        return Group(table, Text(f"{self._now}", style="cyan"), Text(f"{self.tally.line()} · elapsed {elapsed}", style="bold"))
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, highlight=False)
+
+    def session(self, session: Session, words: str) -> None:
+        self._now = words
+
+    def measuring(self, point: Point, requests: int) -> None:
+        self._now = f"measuring {label(point)} ({requests} requests)"
+
+    def landed(self, point: Point, measurement: Mapping[str, Any]) -> None:
+        self._rows.append(row(point, measurement))
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def progress(plan: Plan, tally: Tally) -> Progress:
+    return LiveProgress(tally) if sys.stderr.isatty() else Progress(tally)

@@ -1,0 +1,137 @@
+"""Why a combination cannot run, decided before anything is started.
+
+A rule is a function of a point's complete config that gives the reason or None. Reasons name the fields and what to change,
+since they are all that a person sees of the cell that was lost. What one engine cannot do, its launcher says
+(:func:`specsweep.orchestrator.engines.launcher`); the rules here hold for every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``source``: where the limit comes from, so that it can be checked when it gets in the way."""
+
+    name: str
+    source: str
+    check: Callable[[Config], str | None]
+
+
+def _engine_has_drafter(config: Config) -> str | None:
+    method, engine = config["drafter"]["method"], config["engine"]["name"]
+    known = _launcher(engine).drafters
+    if method in known:
+        return None
+    return f"engine {engine} has no drafter method {method!r}; it has {', '.join(sorted(known))}"
+
+
+def _engine_only_attached(config: Config) -> str | None:
+    engine = config["engine"]["name"]
+    if not _launcher(engine).attach_only or config["cluster"]["kind"] == "attach":
+        return None
+    return f"engine {engine} is not started by specsweep, only measured where it runs: cluster=attach endpoint=http://host:port"
+
+
+def _draft_length_positive(config: Config) -> str | None:
+    length = config["draft_length"]
+    if config["drafter"]["method"] == "none" or (length is not None and length >= 1):
+        return None
+    return f"draft_length={length} drafts nothing; the baseline is drafter=none"
+
+
+def _drafter_has_model(config: Config) -> str | None:
+    drafter = config["drafter"]
+    if drafter.get("model", "") is not None or config["cluster"]["kind"] == "attach":  # an attached server has its drafter already
+        return None
+    target = config["target"]["name"]
+    return f"drafter {drafter['name']} has no model for target {target}; set drafter.model, or draft_model in the target's file"
+
+
+def _same_vocabulary(config: Config) -> str | None:
+    target, drafter = config["target"], config["drafter"]
+    ours, theirs = target.get("vocab_size"), drafter.get("vocab_size")
+    if ours is None or theirs is None or ours == theirs:
+        return None
+    return f"drafter {drafter['name']} has a vocabulary of {theirs}, target {target['name']} one of {ours}: its tokens mean something else"
+
+
+def _batch_fits_engine(config: Config) -> str | None:
+    size, limit = config["batch_size"], config["engine"].get("max_batch")
+    if limit is None or size <= limit:
+        return None
+    return f"batch_size={size} is above engine.max_batch={limit}: requests would wait inside the engine; raise it or leave it unset"
+
+
+def _fits_context(config: Config) -> str | None:
+    limit = config["target"].get("max_model_len")
+    isl, osl = config["isl"], config["workload"]["osl"]
+    if limit is None or isl + osl <= limit:
+        return None
+    return f"isl={isl} and workload.osl={osl} need {isl + osl} tokens; target.max_model_len={limit}"
+
+
+def _enough_prompts(config: Config) -> str | None:
+    if not config["drafter"].get("stateful"):
+        return None
+    have, need = config["workload"]["prompts"], config["measure"]["requests_per_slot"] * config["batch_size"]
+    if have >= need:
+        return None
+    return (
+        f"drafter {config['drafter']['name']} learns from earlier answers and must not see a prompt twice: "
+        f"batch_size={config['batch_size']} needs workload.prompts={need}, there are {have}"
+    )
+
+
+def _chat_wire_needs_chat(config: Config) -> str | None:
+    if config["engine"].get("dialect") != "openai_chat" or config["workload"]["chat"]:
+        return None
+    engine, workload = config["engine"]["name"], config["workload"]["name"]
+    return f"engine {engine} applies its chat template to every prompt; workload {workload} has chat=false"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("engine_only_attached", "the engine's launcher: attach_only", _engine_only_attached),
+    Rule("engine_has_drafter", "the engine's launcher: drafters", _engine_has_drafter),
+    Rule("draft_length_positive", "a draft of no tokens is plain decoding", _draft_length_positive),
+    Rule("drafter_has_model", "drafter.model", _drafter_has_model),
+    Rule("same_vocabulary", "target.vocab_size, drafter.vocab_size", _same_vocabulary),
+    Rule("batch_fits_engine", "engine.max_batch", _batch_fits_engine),
+    Rule("fits_context", "target.max_model_len", _fits_context),
+    Rule("enough_prompts", "a prompt seen twice is drafted from memory", _enough_prompts),
+    Rule("chat_wire_needs_chat", "chat completions take messages, not tokens", _chat_wire_needs_chat),
+)
+
+# Rules over more than one cell, applied by the grid; here so that one list shows them all.
+NO_SUCH_KEY = "no_such_key"  # an override names a key that this option of the group does not have
+SAME_POINT = "same_point"  # the cells differ only in what names no point
+ONE_SERVER = "one_server"  # an attached server is what it is: one engine, target, drafter and draft length
+NONE_HAS_NO_DRAFT = "none_has_no_draft"  # drafter none is measured once, whatever the draft lengths and drafter settings
+
+
+def broken(config: Config) -> Iterator[tuple[str, str]]:
+    """(rule, reason) for everything that is wrong with this point."""
+    for rule in RULES:
+        reason = rule.check(config)
+        if reason is not None:
+            yield rule.name, reason
+    if not _foreign(config):
+        yield from _launcher(config["engine"]["name"]).check(config)
+
+
+def _foreign(config: Config) -> bool:
+    """The launcher's own check repeats what the rule above has said."""
+    return bool(_launcher(config["engine"]["name"]).attach_only) and config["cluster"]["kind"] != "attach"
+
+
+@cache
+def _launcher(name: str) -> Any:
+    from specsweep.orchestrator.engines import launcher
+
+    return launcher(name)

@@ -1,0 +1,112 @@
+"""Applies overrides to plain dictionaries, as Hydra would apply them to a config in struct mode.
+
+A key must be there to be changed, ``+`` adds, ``++`` does either, ``~`` removes, and a dictionary is merged into what is there.
+The given config is never changed: only the dictionaries on the path are copied, so that ten thousand variants of one config
+share all that they have in common.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.fields import OPEN_MAPPINGS, checked
+from specsweep.orchestrator.overrides import Setting
+
+
+def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, Any] | None:
+    """``config`` with one setting applied, copied along its path only; None if its key is not there.
+
+    ``value`` stands for the setting's own when it is swept. As in Hydra, a dictionary is merged, everything else is replaced,
+    ``+`` adds, ``++`` adds or replaces, ``~`` removes.
+    """
+    if setting.action != "delete" and not setting.swept:
+        value = setting.value
+    path = setting.key.split(".")
+    if setting.action != "delete":
+        value = _checked_tree(path, value)
+    result = dict(config)
+    node = result
+    is_open = setting.action in ("add", "force")
+    for part in path[:-1]:
+        inner = node.get(part)
+        if inner is None and is_open:
+            inner = {}
+        if not isinstance(inner, Mapping):
+            return None
+        is_open = is_open or part in OPEN_MAPPINGS
+        node[part] = dict(inner)
+        node = node[part]
+    name = path[-1]
+    if setting.action == "delete":
+        if name not in node or (setting.values and node[name] != setting.value):
+            return None
+        del node[name]
+        return result
+    if name not in node and not is_open:
+        return None
+    if setting.action == "add" and node.get(name) is not None and not isinstance(value, dict):
+        raise ConfigError(f"{setting.text}: {setting.key} is there already (it is {node[name]!r}); leave the + out to change it")
+    old = node.get(name)
+    if isinstance(value, dict) and isinstance(old, Mapping):
+        merged = _merge(old, value, is_open or name in OPEN_MAPPINGS)
+        if merged is None:
+            return None
+        node[name] = merged
+    else:
+        node[name] = value
+    return result
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any], is_open: bool) -> dict[str, Any] | None:
+    merged = dict(old)
+    for key, value in new.items():
+        if key not in merged and not is_open:
+            return None
+        before = merged.get(key)
+        if isinstance(value, dict) and isinstance(before, Mapping):
+            inner = _merge(before, value, is_open)
+            if inner is None:
+                return None
+            merged[key] = inner
+        else:
+            merged[key] = value
+    return merged
+
+
+def _checked_tree(path: Sequence[str], value: Any) -> Any:
+    """Known keys checked, wherever they stand in ``value``; open mappings hold what their reader understands."""
+    if isinstance(value, dict):
+        return {k: _checked_tree([*path, str(k)], v) for k, v in value.items()}
+    if OPEN_MAPPINGS.intersection(path) or (isinstance(value, str) and "${" in value):
+        return value
+    return checked(".".join(path), value)
+
+
+def unknown_key(setting: Setting, configs: Sequence[Mapping[str, Any]]) -> ConfigError:
+    """The error for a setting whose key none of ``configs`` has."""
+    if setting.key == "cluster.endpoint":
+        return ConfigError(f"{setting.text}: cluster={_at(configs[0], ['cluster', 'name'])} starts its own engines; add cluster=attach")
+    parts = setting.key.split(".")
+    for depth in range(len(parts)):
+        nodes = [n for c in configs if isinstance(n := _at(c, parts[:depth]), Mapping)]
+        if not any(parts[depth] in n for n in nodes):
+            known = sorted({str(k) for n in nodes for k in n})
+            where = f"the keys of {'.'.join(parts[:depth])}" if depth else "the known keys"
+            add = "" if setting.action == "delete" else f"; to add a key write +{setting.key}=…"
+            return ConfigError(f"{setting.text}: {one_of(parts[depth], known, where)}{add}")
+    return ConfigError(f"{setting.text}: {setting.key} is there, but not what the override expects: it is {_at(configs[0], parts)!r}")
+
+
+def _at(config: Any, path: Sequence[str]) -> Any:
+    for part in path:
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+def one_of(value: str, known: Sequence[str], what: str) -> str:
+    close = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{value!r} is not known; {hint}{what}: {', '.join(known) or 'none'}"

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+import sweep_samples as samples
+from specsweep.analysis.attempts import Estimate
+from specsweep.analysis.report import build, crossovers, headlines, html, markdown
+from specsweep.orchestrator.cli import main
+from specsweep.orchestrator.cli.report import live_rows, render_sweep
+from specsweep.orchestrator.points import Dropped, Plan, Point, Session
+from specsweep.orchestrator.store import Store
+
+DROPPED = [
+    {"axes": samples.axes("ngram", 64, bs), "rule": "draft_length_limit", "reason": "ngram drafts at most 48 tokens"} for bs in (1, 4, 8)
+]
+
+
+class Checker(HTMLParser):
+    """Collects what a page would fetch, and checks that its elements close in order."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "hr", "input"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [v for k, v in attrs if k in ("src", "href", "xlink:href", "srcset")]
+        self.ids += [v for k, v in attrs if k == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.links += [v for k, v in attrs if k in ("src", "href", "xlink:href")]
+        self.ids += [v for k, v in attrs if k == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_page_is_well_formed_and_fetches_nothing():
+    page = html(build("quickstart", samples.quickstart(), dropped=DROPPED, command="specsweep run sweep=quickstart"))
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert all(link.startswith("#") for link in checker.links)
+    assert {link.removeprefix("#") for link in checker.links} <= set(checker.ids)
+    assert len(checker.ids) == len(set(checker.ids))
+    assert not re.search(r"@import|url\((?!#)", page)
+    assert "<script" not in page
+
+
+def test_headline_is_the_best_speedup_with_its_interval():
+    report = build("quickstart", samples.quickstart())
+    best = max((r for r in report.speedups if r.user_tps), key=lambda r: r.user_tps.value)
+    first = headlines(report)[0]
+    assert f"{best.user_tps.value:.2f} [{best.user_tps.low:.2f}, {best.user_tps.high:.2f}]" in first
+    assert "ngram · DL 4 on low_entropy at BS 1" in first
+
+
+def test_where_nothing_is_faster_the_headline_says_so():
+    slow = [samples.attempt(samples.axes()), samples.attempt(samples.axes("ngram", 4), rate=80, al=1.1)]
+    assert headlines(build("slow", slow))[0] == "No drafter is shown to be faster than none at any point that was measured."
+    alone = [samples.attempt(samples.axes("ngram", 4), al=2.0)]
+    assert "the baseline is not measured yet" in headlines(build("alone", alone))[0]
+
+
+def test_a_flagged_speedup_is_never_a_headline_without_its_flag():
+    looping = [samples.attempt(samples.axes()), samples.attempt(samples.axes("ngram", 4), rate=200, al=4.0, lengths=2.0)]
+    lines = headlines(build("loop", looping))
+    assert any(line.startswith("Take with care") and "as long with the drafter" in line for line in lines)
+
+
+def test_one_statement_a_workload_and_series():
+    found = crossovers(build("quickstart", samples.quickstart()))
+    assert [(p, s) for p, s, _ in found] == [(w, f"ngram · DL {dl}") for w in ("high_entropy", "low_entropy") for dl in (4, 8)]
+    assert "does not pay above BS" in dict(((p, s), t) for p, s, t in found)[("low_entropy", "ngram · DL 4")]
+
+
+def test_failed_checks_failures_and_dropped_combinations_are_all_there():
+    attempts = [*samples.quickstart(), samples.attempt(samples.axes("ngram", 16), failed=True)]
+    attempts.append(samples.attempt(samples.axes("ngram", 12), invalid="lag_p99_share"))
+    report = build("q", attempts, planned=25, dropped=DROPPED)
+    page = html(report)
+    assert report.status == "19 of 25 points measured, 1 of them not valid, 1 failed, 5 not measured yet."
+    for text in ("the client was the bottleneck", "0.034", "the engine died", "ngram drafts at most 48 tokens", report.status):
+        assert text in page
+    (dropped,) = report.tables["dropped"].rows
+    assert dropped.cells[0] == "3"
+    assert "BS 1, 4, 8" in dropped.cells[1]
+
+
+def test_positions_never_reached_are_explicit_and_other_columns_empty():
+    table = build("q", samples.quickstart()).tables["acceptance_by_position"]
+    rows = {(r.record["workload"], r.record["draft_length"]): dict(zip([c.key for c in table.columns], r.cells, strict=True)) for r in table.rows}
+    assert rows["low_entropy", 8]["ar_cond_8"] == "not reached"
+    assert rows["low_entropy", 4]["ar_cond_5"] == ""
+    assert "[" in rows["low_entropy", 4]["ar_cond_1"]
+
+
+def test_environment_shows_once_what_agrees_and_by_arm_what_does_not():
+    rows = {r.cells[0]: r.cells[1] for r in build("q", samples.quickstart()).tables["environment"].rows}
+    assert rows["flags.n_ctx"] == "8192"
+    assert "4 (llamacpp · ngram · 4)" in rows["drafter.n_max"]
+
+
+def test_texts_from_configs_and_engines_are_escaped():
+    attempt = samples.attempt(samples.axes(workload="<b>x</b>"), failed=True)
+    attempt["point"]["error"]["message"] = "<script>alert(1)</script>"
+    page = html(build("<i>name</i>", [attempt, samples.attempt(samples.axes())]))
+    assert "<script" not in page
+    assert "<b>x" not in page
+    assert "<i>name" not in page
+
+
+def test_simulated_sweeps_say_so_first():
+    report = build("sim", samples.quickstart(simulated=True))
+    page = html(report)
+    assert headlines(report)[0].startswith("SIMULATED")
+    assert page.index("SIMULATED") < page.index("<h1>")
+    assert "<title>SIMULATED" in page
+
+
+@pytest.mark.parametrize("attempts", [[], [samples.attempt(samples.axes(), failed=True)], [samples.attempt(samples.axes())]])
+def test_a_sweep_of_almost_nothing_still_renders(attempts):
+    report = build("early", attempts, planned=18)
+    assert report.status in html(report)
+    assert report.status in markdown(report)
+
+
+def test_points_without_intervals_or_blocks_or_categories_still_render():
+    attempts = samples.quickstart()
+    for a in attempts:
+        m = a["measurement"]
+        m["metrics"] = {k: v for k, v in m["metrics"].items() if not k.endswith(("_ci_low", "_ci_high"))}
+        m.update(tps_blocks=None, by_category={}, per_conversation=m["per_conversation"][:2], ar_cond=[], ci={})
+    report = build("thin", attempts)
+    assert html(report)
+    assert all(r.output_tps is None for r in report.speedups)
+    assert all(isinstance(r.user_tps, Estimate) and not r.user_tps.has_interval for r in report.speedups)
+    assert {r.record["verdict"] for r in report.tables["speedup"].rows} == {"not shown"}
+
+
+def test_300_points_take_less_than_five_seconds():
+    attempts = []
+    for workload in ("low", "mixed", "high"):
+        for bs in (1, 2, 4, 8, 16):
+            attempts.append(samples.attempt(samples.axes("none", None, bs, workload), rate=100 / bs**0.5, conversations=64))
+            for drafter in ("ngram", "eagle3", "draft_model"):
+                for dl in (1, 2, 3, 4, 5, 7):
+                    attempts.append(samples.attempt(samples.axes(drafter, dl, bs, workload), rate=110 / bs**0.5, al=1 + dl / 4, conversations=64))
+    assert len(attempts) == 285
+    html(build("warm", attempts[:2]))  # matplotlib's import and font cache are not what is timed
+    started = time.process_time()
+    page = html(build("large", attempts))
+    assert time.process_time() - started < 5
+    assert page.count("<tr") > 550
+
+
+# --- the command
+
+
+def planned(attempts):
+    points = [
+        Point(a["point"]["point_id"], a["point"]["axes"], {}, a["point"]["declared"], a["point"]["baseline_id"]) for a in attempts
+    ]
+    session = Session("s1", tuple(points), 1.0, tuple(1.0 for _ in points))
+    return Plan("quickstart", (session,), tuple(Dropped(d["axes"], d["rule"], d["reason"]) for d in DROPPED))
+
+
+@pytest.fixture
+def store(tmp_path):
+    attempts = samples.quickstart()
+    made = Store(tmp_path / "results")
+    made.write_plan(planned(attempts), ["sweep=quickstart", "draft_length=range(4,9,4)"])
+    for a in attempts[:12]:
+        made.commit(a["point"], a["measurement"])
+    return made
+
+
+def test_report_command_prints_and_writes_everything(store, capsys):
+    assert main(["report", f"store={store.root}"]) == 0
+    out = capsys.readouterr().out
+    assert "12 of 18 points measured, 6 not measured yet." in out
+    assert "1.3" in out
+    assert "pays at BS 1" in out
+    folder = store.root / "sweeps" / "quickstart"
+    made = {p.name for p in folder.iterdir()}
+    assert {"report.html", "tables.md", "pareto.csv", "speedup.csv", "pareto.png", "speedup.png", "acceptance.png"} <= made
+    assert not [n for n in made if n.startswith(".")]
+    page = (folder / "report.html").read_text()
+    assert f"specsweep run sweep=quickstart &#39;draft_length=range(4,9,4)&#39; store={store.root}" in page
+
+
+def test_report_json_has_the_tables_with_full_precision(store, capsys):
+    assert main(["report", "quickstart", f"store={store.root}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["points_planned"], len(found["tables"]["pareto"]["rows"])) == (18, 12)
+    row = found["tables"]["speedup"]["rows"][0]
+    assert {"speedup_user_tps", "speedup_user_tps_ci_low", "verdict", "interval_scope"} <= row.keys()
+
+
+def test_report_names_the_sweeps_when_it_cannot_choose(store, capsys):
+    other = planned(samples.quickstart())
+    store.write_plan(Plan("second", other.sessions))
+    assert main(["report", f"store={store.root}"]) == 2
+    assert "name one: quickstart, second" in capsys.readouterr().err
+    assert main(["report", "third", f"store={store.root}"]) == 2
+    assert "quickstart, second" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "named"), [(["store=/nowhere/at/all"], "/nowhere/at/all"), (["engine=vllm"], "engine=vllm"), (["a", "b"], "a, b")])
+def test_report_refuses_what_it_does_not_understand(words, named, store, capsys):
+    arguments = words if any(w.startswith("store=") for w in words) else [*words, f"store={store.root}"]
+    assert main(["report", *arguments]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_reports_of_the_same_store_are_the_same_apart_from_the_time(store):
+    view = store.sweep("quickstart")
+    first = [(p.name, p.read_bytes()) for p in render_sweep(view)]
+    second = [(p.name, p.read_bytes()) for p in render_sweep(store.sweep("quickstart"))]
+    assert [n for n, _ in first][0] == "report.html"
+    strip = re.compile(rb"Written [^<]*\.")
+    assert [(n, strip.sub(b"", c)) for n, c in first] == [(n, strip.sub(b"", c)) for n, c in second]
+
+
+def test_live_rows_of_a_view_hold_what_is_still_to_come(store):
+    table = live_rows(store.sweep("quickstart"))
+    assert len(table.rows) == 18
+    assert sum(r.cells[-1] == "…" for r in table.rows) == 6

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import sweep_samples as samples
+from hypothesis import given
+from hypothesis import strategies as st
+from specsweep.analysis.attempts import Estimate, cells, latest
+from specsweep.analysis.tables import live_rows, pareto_table, tables
+from specsweep.analysis.tabular import with_interval
+
+
+def headers(table):
+    return [c.header for c in table.columns]
+
+
+def test_every_number_has_its_interval():
+    table = pareto_table(cells(samples.quickstart()))
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if column.key in ("user_tps_mean", "output_tps", "ttft_ms_p50", "step_ms_mean"):
+                assert "[" in cell, (column.key, cell)
+
+
+def test_what_all_rows_share_is_said_once_and_kept_in_the_records():
+    table = pareto_table(cells(samples.quickstart()))
+    assert "engine" not in headers(table)
+    assert table.shared == {"engine": "llamacpp", "target": "smollm2-135m", "ISL": "256", "T": "0"}
+    assert {row.record["engine"] for row in table.rows} == {"llamacpp"}
+    two = samples.quickstart() + [samples.attempt({**samples.axes(), "engine": "vllm"})]
+    assert "engine" in headers(pareto_table(cells(two)))
+
+
+def test_extra_axes_get_a_column():
+    attempts = [samples.attempt(samples.axes("eagle3", 4, 1) | {"drafter.topk": k}) for k in (1, 2)]
+    table = pareto_table(cells(attempts))
+    assert "drafter.topk" in headers(table)
+    assert sorted(r.record["drafter.topk"] for r in table.rows) == [1, 2]
+
+
+def test_rows_come_in_the_same_order_whatever_the_order_of_landing():
+    attempts = samples.quickstart()
+    assert tables(attempts)[0].rows == tables(attempts[::-1])[0].rows
+    first = pareto_table(cells(attempts)).rows[:4]
+    assert [(r.record["drafter"], r.record["draft_length"], r.record["batch_size"]) for r in first] == [
+        ("none", None, 1),
+        ("none", None, 4),
+        ("none", None, 8),
+        ("ngram", 4, 1),
+    ]
+
+
+def test_json_holds_full_precision_and_never_invents_a_number():
+    table = pareto_table(cells(samples.quickstart()))
+    rows = json.loads(json.dumps(table.to_json(), allow_nan=False))["rows"]
+    baseline = next(r for r in rows if r["drafter"] == "none")
+    source = next(a for a in samples.quickstart() if a["point"]["point_id"] == baseline["point_ids"][0])["measurement"]["metrics"]
+    assert baseline["user_tps_mean"] == source["user_tps_mean"]
+    assert baseline["user_tps_mean_ci_low"] == source["user_tps_mean_ci_low"]
+    assert baseline["al_verify"] is None  # the baseline has none; 0 would be a lie
+
+
+def test_an_invalid_point_is_marked_in_every_number_that_its_check_affects():
+    attempts = [samples.attempt(samples.axes(), invalid="lag_p99_share")]
+    (row,) = pareto_table(cells(attempts)).rows
+    shown = dict(zip(headers(pareto_table(cells(attempts))), row.cells, strict=True))
+    assert shown["TPS/user"].endswith("†")
+    assert not shown["AL (decode)"].endswith("†")
+    assert shown["valid"] == "no: lag_p99_share"
+    assert row.record["why_invalid"] == "lag_p99_share = 0.034 (limit 0.01)"
+    assert row.muted
+
+
+def test_a_failed_point_is_a_row_with_its_reason():
+    (row,) = pareto_table(cells([samples.attempt(samples.axes(), failed=True)])).rows
+    assert row.cells[-1] == "no: engine error"
+    assert row.record["why_invalid"] == "failed: engine: the engine died"
+    assert row.record["output_tps"] is None
+
+
+def test_simulated_numbers_say_so():
+    for table in tables(samples.quickstart(simulated=True)):
+        assert table.notes[0].startswith("SIMULATED")
+    for table in tables(samples.quickstart()):
+        assert "SIMULATED" not in " ".join(table.notes)
+
+
+def test_speedup_table_states_definition_scope_and_verdict():
+    table = tables(samples.quickstart())[1]
+    notes = " ".join(table.notes)
+    assert "mean over requests" in notes
+    assert "within-session" in notes
+    words = {r.record["verdict"] for r in table.rows}
+    assert {"faster", "slower"} <= words <= {"faster", "slower", "not shown"}
+    assert all(r.record["drafter"] != "none" for r in table.rows)
+
+
+def test_a_measured_attempt_wins_over_a_later_failure_and_the_later_of_two_measured():
+    old, new = samples.attempt(samples.axes(), rate=10), samples.attempt(samples.axes(), rate=20)
+    failed = samples.attempt(samples.axes(), failed=True)
+    new["point"]["finished_utc"] = "2026-12-01T00:00:00Z"
+    failed["point"]["finished_utc"] = "2026-12-02T00:00:00Z"
+    assert latest([new, failed, old]) == [new]
+
+
+def test_live_table_has_every_planned_point_and_fills_as_they_land():
+    attempts = samples.quickstart()
+    planned = [{"point_id": a["point"]["point_id"], "axes": a["point"]["axes"]} for a in attempts]
+    empty, half = live_rows(planned, []), live_rows(planned, attempts[:9])
+    assert len(empty.rows) == len(half.rows) == len(attempts)
+    assert all(r.cells[-1] == "…" for r in empty.rows)
+    assert sum(r.cells[-1] == "yes" for r in half.rows) == 9
+    assert sum(r.cells[-1] == "…" for r in half.rows) == 9
+
+
+def test_csv_and_markdown_hold_the_same_rows():
+    table = tables(samples.quickstart())[0]
+    rows = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [float(r["output_tps"]) for r in rows] == [r.record["output_tps"] for r in table.rows]
+    lines = [line for line in table.to_markdown().splitlines() if line.startswith("|")]
+    assert len(lines) == len(table.rows) + 2
+    assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
+
+
+def test_markdown_escapes_what_would_break_the_table():
+    attempt = samples.attempt(samples.axes(workload="a|b"), rate=1)
+    other = samples.attempt(samples.axes(workload="c"), rate=1)
+    assert "a\\|b" in pareto_table(cells([attempt, other])).to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Estimate(41.234, 40.12, 42.31), "41.2 [40.1, 42.3]"),
+        (Estimate(12345.6, 12000.2, 12700.9), "12346 [12000, 12701]"),
+        (Estimate(2.3456, 2.2, 2.5), "2.35 [2.20, 2.50]"),
+        (Estimate(0.0123), "0.012"),
+        (None, "–"),
+    ],
+)
+def test_compact_form(value, text):
+    assert with_interval(value) == text
+
+
+@given(st.floats(1e-3, 1e6), st.floats(0, 0.5))
+def test_rounding_never_puts_the_value_outside_its_interval(value, width):
+    text = with_interval(Estimate(value, value * (1 - width), value * (1 + width)))
+    shown, bounds = text.split(" [")
+    low, high = map(float, bounds.rstrip("]").split(", "))
+    assert low <= float(shown) <= high

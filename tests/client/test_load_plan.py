@@ -1,0 +1,171 @@
+"""The plan of a point's requests, and how it is dealt to processes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specsweep.client.load_plan import RAMP_MIN_TOKENS, deal, in_flight_floor, plan_requests, ramp_caps, split_slots
+from specsweep.client.trace import EngineCounters, Exchange, PlannedRequest, RequestTrace, Sampling, Turn
+from specsweep.client.workload import Prompt
+
+
+@dataclass
+class Wire:
+    """A dialect that says what it was given, and counts how often it was asked."""
+
+    name: str = "wire"
+    path: str = "/"
+    takes_ids: bool = True
+    metrics_path: str | None = None
+    calls: int = 0
+
+    def request(self, prompt: Sequence[int] | str, sampling: Sampling, *, model: str) -> bytes:
+        self.calls += 1
+        return json.dumps([prompt if isinstance(prompt, str) else list(prompt), sampling.max_tokens, sampling.seed, model]).encode()
+
+    def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
+        raise NotImplementedError
+
+    def counters(self, metrics_text: str) -> EngineCounters:
+        raise NotImplementedError
+
+
+def prompts(count: int, kind: str = "m", categories: int = 3) -> list[Prompt]:
+    return [Prompt(f"{kind}{i}", f"c{i % categories}", tuple(range(i, i + 5)), f"text {kind}{i}", 5) for i in range(count)]
+
+
+def plan(
+    main: int, ramp: int, batch_size: int, *, max_tokens: int = 64, stateful: bool = False, wire: Wire | None = None
+) -> list[PlannedRequest]:
+    return plan_requests(
+        prompts(main),
+        prompts(ramp, "r"),
+        batch_size=batch_size,
+        sampling=Sampling(max_tokens=max_tokens, seed=7),
+        dialect=wire or Wire(),
+        model="m",
+        stateful=stateful,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(main=st.integers(1, 90), ramp=st.integers(1, 20), batch_size=st.integers(1, 40), max_tokens=st.integers(1, 300))
+def test_plan_properties(main: int, ramp: int, batch_size: int, max_tokens: int) -> None:
+    requests = plan(main, ramp, batch_size, max_tokens=max_tokens)
+    assert [r.index for r in requests] == list(range(len(requests)))
+    first, rest = requests[:batch_size], requests[batch_size:]
+    assert {r.phase for r in first} == {"ramp"}
+    assert {r.phase for r in rest} == {"main"}
+    assert not {r.prompt_id for r in first} & {r.prompt_id for r in rest}
+    assert len(rest) == max(main, 4 * batch_size)
+    # acceptance is taken from pass 0: each prompt exactly once, in the given order, never cut by a ramp cap
+    assert [r.prompt_id for r in rest if r.pass_index == 0] == [p.prompt_id for p in prompts(main)]
+    assert {r.max_tokens for r in rest} == {max_tokens}
+    # later passes go round in the same order, so the categories stay interleaved as they were given
+    assert [(r.pass_index, r.prompt_id) for r in rest] == [(i // main, f"m{i % main}") for i in range(len(rest))]
+    assert all(r.category == f"c{int(r.prompt_id[1:]) % 3}" for r in rest)
+    for r in requests:
+        ids, cap, seed, model = json.loads(r.body)
+        assert (len(ids), cap, seed, model) == (r.n_prompt, r.max_tokens, 7, "m")
+
+
+@given(batch_size=st.integers(1, 600), max_tokens=st.integers(1, 2000))
+def test_ramp_caps_are_staggered_and_as_different_as_they_can_be(batch_size: int, max_tokens: int) -> None:
+    caps = ramp_caps(batch_size, max_tokens)
+    least = min(RAMP_MIN_TOKENS, max_tokens)
+    assert len(caps) == batch_size
+    assert caps == sorted(caps)
+    assert caps[-1] == max_tokens
+    assert min(caps) >= least
+    room = max_tokens - least + 1
+    assert len(set(caps)) == min(batch_size, room)
+    assert max(Counter(caps).values()) <= -(-batch_size // room) + 1
+
+
+def test_prompt_that_is_sent_again_shares_its_body() -> None:
+    wire = Wire()
+    requests = plan(3, 2, 8, wire=wire)
+    assert wire.calls == 3 + 8
+    assert len({id(r.body) for r in requests if r.prompt_id == "m1"}) == 1
+
+
+def test_text_is_sent_where_ids_cannot_be() -> None:
+    assert json.loads(plan(2, 2, 1, wire=Wire(takes_ids=False))[1].body)[0] == "text m0"
+
+
+def test_stateful_drafter_never_sees_a_prompt_twice() -> None:
+    requests = plan(40, 8, 8, stateful=True)
+    assert len({r.prompt_id for r in requests}) == len(requests) == 48
+    with pytest.raises(ValueError, match="needs 32 main prompts, the workload has 31"):
+        plan(31, 8, 8, stateful=True)
+    with pytest.raises(ValueError, match="needs 8 ramp prompts, the workload has 7"):
+        plan(40, 7, 8, stateful=True)
+
+
+def test_what_cannot_be_planned_is_said() -> None:
+    with pytest.raises(ValueError, match="0 main and 2 ramp prompts"):
+        plan(0, 2, 1)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        plan(1, 1, 0)
+    one, two = prompts(2), prompts(2, "r")
+    kwargs = {"batch_size": 1, "sampling": Sampling(8), "dialect": Wire(), "model": "m", "stateful": False}
+    with pytest.raises(ValueError, match="'m1' is both a ramp and a main prompt"):
+        plan_requests(one, [*two, one[1]], **kwargs)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 main prompts share"):
+        plan_requests([*one, one[0]], two, **kwargs)  # type: ignore[arg-type]
+
+
+@settings(max_examples=80, deadline=None)
+@given(batch_size=st.integers(1, 520), processes=st.integers(1, 12), main=st.integers(1, 400))
+def test_splitting_loses_and_doubles_nothing(batch_size: int, processes: int, main: int) -> None:
+    processes = min(processes, batch_size)
+    slots = split_slots(batch_size, processes)
+    assert sum(slots) == batch_size
+    assert max(slots) - min(slots) <= 1
+    requests = [PlannedRequest(i, "p", "p", 0, "c", "ramp" if i < batch_size else "main", 0, 1, i, b"") for i in range(batch_size + main)]
+    hands = deal(requests, slots)
+    assert sorted(r.index for hand in hands for r in hand) == list(range(len(requests)))
+    for size, hand in zip(slots, hands, strict=True):
+        assert [r.phase for r in hand[:size]] == ["ramp"] * size  # so each slot begins with a ramp request
+        assert all(r.phase == "main" for r in hand[size:])
+        assert [r.index for r in hand] == sorted(r.index for r in hand)
+        share = main * size / batch_size
+        assert abs(len(hand) - size - share) <= 1
+
+
+def test_dealing_mixes_caps_and_categories_over_the_processes() -> None:
+    """Eight interleaved categories over eight processes: each process must get all of them."""
+    requests = [
+        PlannedRequest(i, "p", "p", 0, f"c{i % 8}", "ramp" if i < 512 else "main", 0, 1, i if i < 512 else 512, b"") for i in range(512 * 5)
+    ]
+    for hand in deal(requests, split_slots(512, 8)):
+        assert {r.category for r in hand if r.phase == "main"} == {f"c{i}" for i in range(8)}
+        caps = [r.max_tokens for r in hand if r.phase == "ramp"]
+        assert min(caps) < 10
+        assert max(caps) > 500
+
+
+def test_more_processes_than_slots_is_refused() -> None:
+    with pytest.raises(ValueError, match="processes=3"):
+        split_slots(2, 3)
+
+
+def row(slot: int, begin: int, end: int) -> RequestTrace:
+    return RequestTrace(0, "p", "p", 0, "c", "main", 0, 1, 1, 0, slot, begin, end, 0, 1, "complete", Turn())
+
+
+def test_in_flight_floor() -> None:
+    ms = 1_000_000
+    trace = [row(0, 0, 50 * ms), row(0, 52 * ms, 100 * ms), row(1, 0, 40 * ms), row(1, 60 * ms, 100 * ms)]
+    assert in_flight_floor(trace, 0, 30 * ms) == 2
+    assert in_flight_floor(trace, 0, 100 * ms) == 1  # slot 1 was idle for 20 ms; the 2 ms of slot 0 are forgiven
+    assert in_flight_floor(trace, 61 * ms, 100 * ms) == 2
+    assert in_flight_floor(trace, 0, 101 * ms) == 0
+    assert in_flight_floor(trace, 0, 99 * ms, gap_ns=25 * ms) == 2
+    assert in_flight_floor([], 0, 1) == 0

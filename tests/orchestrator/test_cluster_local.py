@@ -1,0 +1,108 @@
+"""Engines as processes of this machine: small scripts stand for engines, since it is their ways to start and to end that matter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specsweep.orchestrator.clusters.local import LocalCluster
+from specsweep.orchestrator.engines import EngineSpec
+from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
+
+SERVER = """
+import sys, time, signal, subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.send_header('Content-Length', '2'); self.end_headers(); self.wfile.write(b'ok')
+    def log_message(self, *a): pass
+"""
+
+
+def spec(script: str, **changes: object) -> EngineSpec:
+    return EngineSpec("stub", (sys.executable, "-c", textwrap.dedent(script), "{port}", "{files}"), "m", **changes)  # type: ignore[arg-type]
+
+
+SERVING = SERVER + "print('up', flush=True)\nHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
+
+
+async def test_it_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
+    async with LocalCluster().start(spec(SERVING), logs=tmp_path, name="one") as engine:
+        assert engine.ended() is None
+        assert "up" in engine.log()
+        pid = engine.process.pid
+    assert not psutil.pid_exists(pid)
+    assert (tmp_path / "one.log").read_text().startswith("up")
+
+
+async def test_a_whole_process_tree_that_ignores_term_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specsweep.orchestrator.clusters.local.GRACE_S", 0.3)
+    script = SERVER + (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)'])\n"
+        "print(child.pid, flush=True)\nHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
+    )
+    async with LocalCluster().start(spec(script), logs=tmp_path, name="two") as engine:
+        pids = [engine.process.pid, int(engine.log().split()[0])]
+    deadline = time.monotonic() + 5
+    while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids):
+        assert time.monotonic() < deadline, "a process of the engine is still there"
+        await asyncio.sleep(0.05)
+
+
+async def test_an_engine_that_dies_at_start_is_explained_by_its_log(tmp_path: Path) -> None:
+    dying = "import sys; print('loading'); print('error: invalid argument: --draft-model'); sys.exit(3)"
+    with pytest.raises(EngineTerminal, match=r"ended with code 3 while starting: bad flag") as caught:
+        async with LocalCluster().start(spec(dying), logs=tmp_path, name="three"):
+            pass
+    assert "invalid argument: --draft-model" in caught.value.message
+    assert "loading" in caught.value.evidence
+
+
+async def test_an_engine_that_is_never_ready_is_ended_after_its_time(tmp_path: Path) -> None:
+    with pytest.raises(EngineTerminal, match=r"not ready after 1 s \(engine\.startup_timeout_s\)") as caught:
+        async with LocalCluster().start(
+            spec("import time; print('thinking', flush=True); time.sleep(600)", startup_timeout_s=1.0), logs=tmp_path, name="four"
+        ):
+            pass
+    assert "thinking" in caught.value.message
+    assert not [p for p in psutil.Process(os.getpid()).children() if "thinking" in " ".join(p.cmdline())]
+
+
+async def test_a_wanted_port_that_is_taken_is_found_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(EngineTerminal, match=rf"engine\.port={port} is taken by process {os.getpid()}"):
+            async with LocalCluster().start(spec(SERVING, port=port), logs=tmp_path, name="five"):
+                pass
+    assert not (tmp_path / "five.log").exists()
+
+
+async def test_a_port_lost_in_a_race_can_be_tried_again(tmp_path: Path) -> None:
+    losing = "import sys; print(\"E srv start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 1\"); sys.exit(1)"
+    with pytest.raises(EngineRetryable, match="port"):
+        async with LocalCluster().start(spec(losing), logs=tmp_path, name="six"):
+            pass
+
+
+async def test_a_killed_engine_says_by_what(tmp_path: Path) -> None:
+    async with LocalCluster().start(spec(SERVING), logs=tmp_path, name="seven") as engine:
+        engine.process.kill()
+        await engine.process.wait()
+        assert engine.ended() == "was killed by SIGKILL"
+
+
+async def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(EngineTerminal, match="/nowhere/engine"):
+        async with LocalCluster().start(EngineSpec("stub", ("/nowhere/engine",), "m"), logs=tmp_path, name="eight"):
+            pass

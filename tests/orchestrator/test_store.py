@@ -1,0 +1,382 @@
+"""The store keeps what was measured: whole, once, readable, whoever is killed and whatever is broken beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from specsweep.client.trace import read_trace
+from specsweep.orchestrator import durable
+from specsweep.orchestrator.errors import ClientError, ConfigError
+from specsweep.orchestrator.store import Store
+from store_samples import axes, hex_id, measurement, plan, record, trace
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def test_an_attempt_comes_back_as_it_was_committed(store: Store) -> None:
+    values = axes()
+    path = store.commit(record(values), measurement(), trace(), {"engine.log": "last words\n", "raw/0.bin": b"\x00\xff"})
+    [attempt] = Store(store.root).attempts(hex_id(sorted(values.items(), key=str)))
+    assert attempt.path == path
+    assert {k: attempt.point[k] for k in record(values)} == record(values)
+    assert attempt.measurement == measurement()
+    assert read_trace(path / "trace.parquet").requests == trace().requests
+    assert attempt.trace().requests == trace().requests
+    assert (path / "evidence/engine.log").read_text() == "last words\n"
+    assert (path / "evidence/raw/0.bin").read_bytes() == b"\x00\xff"
+    assert path.parent.name == attempt.point_id[:16]
+    assert path.name == attempt.env_id[:16]
+
+
+def test_done_and_needs_by_what_is_there(store: Store) -> None:
+    values = axes()
+    point_id = record(values)["point_id"]
+    assert store.needs(point_id)
+    assert not store.done(point_id)
+    store.commit(record(values, status="failed", minute=1), None, None, {"engine.log": "boom"})
+    assert store.needs(point_id)
+    assert not store.done(point_id)
+    store.commit(record(values, minute=2), measurement(valid=False), trace())
+    assert store.done(point_id)
+    assert [store.needs(point_id, rerun) for rerun in ("failed", "invalid", "all")] == [False, True, True]
+    store.commit(record(values, minute=3), measurement(), trace())
+    assert [store.needs(point_id, rerun) for rerun in ("failed", "invalid", "all")] == [False, False, True]
+    with pytest.raises(ConfigError, match=r"rerun=maybe.*failed, invalid, all"):
+        store.needs(point_id, "maybe")
+
+
+def test_a_repeated_measurement_stands_for_the_pair_and_the_old_one_is_kept(store: Store) -> None:
+    values = axes()
+    first = store.commit(record(values, minute=1), measurement(tps=100), trace())
+    second = store.commit(record(values, minute=2), measurement(tps=110), trace())
+    other_env = store.commit(record(values, env="other GPU", minute=3), measurement(tps=300), trace())
+    assert second.name == first.name + ".2"
+    assert store.latest(record(values)["point_id"]).path == other_env
+    assert [a.measurement["metrics"]["output_tps"] for a in store.attempts(record(values)["point_id"])] == [100, 110, 300]
+
+
+def test_a_later_failure_does_not_hide_a_measurement(store: Store) -> None:
+    values = axes()
+    good = store.commit(record(values, minute=1), measurement(), trace())
+    store.commit(record(values, status="failed", minute=2), None)
+    assert store.latest(record(values)["point_id"]).path == good
+    assert store.done(record(values)["point_id"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"env": {"gpu": {"clock_mhz": math.nan}}}, r"env\.gpu\.clock_mhz is nan"),
+        ({"axes": {"isl": Path("/x")}}, r"axes\.isl"),
+        ({"point_id": "0123456789abcdef"}, "point_id.*64 hex digits"),
+        ({"status": "ok"}, "status is 'ok'"),
+        ({"status": "failed"}, "if, and only if"),
+    ],
+)
+def test_a_record_that_cannot_be_kept_is_refused_by_name_and_leaves_nothing(store: Store, change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        store.commit({**record(axes()), **change}, measurement(), trace())
+    assert store.attempts() == []
+    assert not list(store.root.glob("staging/*"))
+
+
+def test_nan_in_a_measurement_is_refused(store: Store) -> None:
+    bad = measurement()
+    bad["by_category"] = {"coding": {"al_decode": math.inf}}
+    with pytest.raises(ValueError, match=r"measurement\.json: by_category\.coding\.al_decode is inf"):
+        store.commit(record(axes()), bad, trace())
+
+
+def test_evidence_cannot_leave_its_folder(store: Store) -> None:
+    with pytest.raises(ValueError, match=r"\.\./\.\./plan\.json"):
+        store.commit(record(axes()), measurement(), None, {"../../plan.json": "x"})
+
+
+def test_a_full_disk_is_an_error_of_ours_and_leaves_nothing(store: Store) -> None:
+    """RLIMIT_FSIZE makes the kernel refuse the write half-way, as a full disk does."""
+    store.commit(record(axes()), measurement(), trace())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(ClientError, match=r"could not be written.*make room"):
+            store.commit(record(axes(batch_size=4)), measurement(), trace(), {"engine.log": "x" * 50_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [a.point["axes"]["batch_size"] for a in store.attempts()] == [8]
+    assert not list(store.root.glob("staging/*"))
+    store.commit(record(axes(batch_size=4)), measurement(), trace())
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "reported_when"),
+    [
+        ("point.json", lambda p: p.write_text(p.read_text()[:100]), "listed"),
+        ("point.json", lambda p: p.write_text(p.read_text().replace('"schema_version": 1', '"schema_version": 99')), "listed"),
+        ("measurement.json", lambda p: p.write_text(p.read_text()[:100]), "listed"),
+        ("measurement.json", Path.unlink, "listed"),
+        ("trace.parquet", lambda p: p.write_bytes(b""), "listed"),
+        ("measurement.json", lambda p: p.write_text(p.read_text().replace("120.0", "920.0")), "read"),
+    ],
+)
+def test_a_damaged_file_is_reported_by_path_and_the_rest_is_read(store: Store, file: str, damage, reported_when: str) -> None:
+    broken = store.commit(record(axes()), measurement(), trace())
+    whole = store.commit(record(axes(batch_size=4)), measurement(), trace())
+    damage(broken / file)
+    reader = Store(store.root)
+    found = {a.path: a.measurement for a in reader.attempts()}
+    assert found[whole] == measurement()
+    assert found.get(broken) is None
+    assert len(reader.damaged) == 1
+    assert str(broken) in reader.damaged[0]
+    if reported_when == "listed":
+        assert reader.needs(record(axes())["point_id"]), "a damaged attempt does not count as measured"
+
+
+def test_a_damaged_attempt_is_measured_again_beside_it(store: Store) -> None:
+    broken = store.commit(record(axes()), measurement(tps=1), trace())
+    (broken / "point.json").write_text("{")
+    again = store.commit(record(axes()), measurement(tps=2), trace())
+    assert again.name == broken.name + ".2"
+    assert store.latest(record(axes())["point_id"]).measurement["metrics"]["output_tps"] == 2
+
+
+def test_ids_that_share_their_shown_digits_are_refused(store: Store) -> None:
+    one = record(axes())
+    store.commit(one, measurement(), trace())
+    twin = {**one, "point_id": one["point_id"][:16] + "0" * 48}
+    with pytest.raises(ClientError, match="share 16 digits"):
+        store.commit(twin, measurement(), trace())
+    assert store.attempts(twin["point_id"]) == []
+    assert len(store.attempts(one["point_id"])) == 1
+
+
+# -- one writer
+
+
+def _hold_lock(root: Path, seconds: float) -> subprocess.Popen[str]:
+    code = f"""
+        import fcntl, os, sys, time
+        from specsweep.orchestrator.store import Store
+        with Store({str(root)!r}).lock():
+            print("held", flush=True)
+            time.sleep({seconds})
+    """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    return child
+
+
+def test_a_second_writer_is_told_who_writes_and_a_dead_one_does_not_count(store: Store) -> None:
+    child = _hold_lock(store.root, 60)
+    try:
+        with pytest.raises(ConfigError, match=rf"pid {child.pid} on .*store=DIR"), store.lock():
+            pass
+        writer = store.writer()
+        assert writer is not None
+        assert writer["pid"] == child.pid
+        assert Store(store.root).attempts() == []  # readers do not wait
+    finally:
+        child.kill()
+        child.wait()
+    assert store.writer() is None
+    with store.lock():
+        pass
+
+
+def test_the_lock_is_reentrant_in_one_store_and_refused_to_another_of_the_same_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "LOCK_PATIENCE_S", 0.0)
+    with store.lock(), store.lock():
+        store.commit(record(axes()), measurement(), trace())
+        with pytest.raises(ConfigError, match="this process already writes"), Store(store.root).lock():
+            pass
+    assert store.writer() is None
+
+
+def test_a_child_that_outlives_the_writer_does_not_keep_the_lock(store: Store) -> None:
+    with store.lock():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert store.writer() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_folder_that_cannot_be_written_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"store=.*file/results.*store=DIR"), Store(tmp_path / "file" / "results").lock():
+        pass
+
+
+_COMMITTER = """
+import os, sys
+sys.path.insert(0, {here!r})
+from specsweep.orchestrator.store import Store
+from store_samples import axes, measurement, record, trace
+from specsweep.client.trace import to_table
+to_table(trace(1))  # imports what Arrow imports late
+
+def work():
+    store = Store({root!r})
+    with store.lock():
+        store.event("kill", "run_started", pid=os.getpid())
+        for repeat in range(1, 10_000):
+            values = axes(repeat=repeat)
+            rec = record(values)
+            if store.needs(rec["point_id"]):
+                store.commit(rec, measurement(tps=float(repeat)), trace(40), {{"engine.log": "x" * 30_000}})
+                store.event("kill", "point_finished", repeat=repeat)
+
+for line in sys.stdin:  # a process that has imported everything forks the ones that are killed
+    pid = os.fork()
+    if pid == 0:
+        work()
+    print(pid, flush=True)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_kill_9_at_any_moment_leaves_whole_attempts_once(store: Store) -> None:
+    random.seed(5)
+    code = _COMMITTER.format(here=str(HERE), root=str(store.root))
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    seen_partial, counts = 0, []
+    try:
+        for _ in range(30):
+            parent.stdin.write("go\n")
+            parent.stdin.flush()
+            pid = int(parent.stdout.readline())
+            time.sleep(random.uniform(0.01, 0.25))
+            os.kill(pid, signal.SIGKILL)
+            while store.writer() is not None:
+                time.sleep(0.005)
+            seen_partial += any(store.root.glob("staging/*"))
+            reader = Store(store.root)
+            attempts = reader.attempts()
+            counts.append(len(attempts))
+            assert reader.damaged == []
+            assert all(a.number == 1 for a in attempts), "measured twice"
+            repeats = sorted(a.point["axes"]["repeat"] for a in attempts)
+            assert repeats == list(range(1, len(attempts) + 1)), "lost or doubled"
+            assert len(durable.read_json_lines(store.root / "sweeps/kill/events.jsonl")) >= len(attempts) - 1
+    finally:
+        parent.kill()
+        parent.wait()
+    assert seen_partial > 0, "no kill hit a commit: the test proves nothing"
+    assert counts[-1] > counts[0]
+    for attempt in Store(store.root).attempts():
+        assert attempt.measurement == measurement(tps=float(attempt.point["axes"]["repeat"]))
+        assert len(attempt.trace().requests) == 40
+    with store.lock():
+        assert not list(store.root.glob("staging/*")), "leftovers are cleared by the next writer"
+
+
+# -- sweeps
+
+
+def test_a_narrower_plan_keeps_earlier_points_and_a_changed_model_replaces_them(store: Store) -> None:
+    wide = [axes(batch_size=b) for b in (1, 2, 4)]
+    store.write_plan(plan("demo", wide), ["batch_size=1,2,4"])
+    for values in wide:
+        store.commit(record(values), measurement(), trace())
+    store.write_plan(plan("demo", wide[:1]), ["batch_size=1"])
+    view = store.sweep("demo")
+    assert [p["axes"]["batch_size"] for p in view.points.values()] == [1, 2, 4]
+    assert [view.points[i]["axes"]["batch_size"] for i in view.current] == [1]
+    assert view.plan["overrides"] == ["batch_size=1"]
+    assert len(view.records()) == 3
+    assert view.plan["dropped"] == [{"axes": {"drafter": "mtp"}, "rule": "drafter", "reason": "target has no MTP head"}]
+
+    store.write_plan(plan("demo", wide[:1], salt="another checkpoint"))
+    view = store.sweep("demo")
+    assert [p["axes"]["batch_size"] for p in view.points.values()] == [1, 2, 4]
+    assert sorted(r["point"]["axes"]["batch_size"] for r in view.records()) == [2, 4], "the old BS 1 is of another checkpoint"
+    assert len(view.attempts) == 4, "and is still in the store"
+    store.write_plan(plan("demo", wide[:1]))
+    assert len(store.sweep("demo").records()) == 3, "back to the first checkpoint, back to its points"
+
+
+def test_an_unknown_sweep_names_those_there_are(store: Store) -> None:
+    store.write_plan(plan("demo", [axes()]))
+    with pytest.raises(ConfigError, match=r"'dmeo' is not in store=.*demo"):
+        store.sweep("dmeo")
+    for name in ("../demo", "", "a/b", ".hidden"):
+        with pytest.raises(ConfigError, match="sweep name"):
+            store.sweep(name)
+
+
+def test_a_damaged_plan_is_named_and_written_anew(store: Store) -> None:
+    path = store.write_plan(plan("demo", [axes()]))
+    path.write_text(path.read_text()[:50])
+    with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
+        store.sweep("demo")
+    store.write_plan(plan("demo", [axes()]))
+    assert len(store.sweep("demo").points) == 1
+    assert path.with_name("plan.damaged.json").exists()
+
+
+def test_a_torn_event_line_costs_only_itself(store: Store) -> None:
+    store.write_plan(plan("demo", [axes()]))
+    store.event("demo", "run_started", pid=1)
+    path = store.sweep_dir("demo") / "events.jsonl"
+    with path.open("a") as file:
+        file.write('{"t_utc": "2026-11-30T10:00:00Z", "kind": "point_fini')
+    assert [e["kind"] for e in store.sweep("demo").events] == ["run_started"]
+    store.event("demo", "run_started", pid=2, where=Path("/x"))
+    events = store.sweep("demo").events
+    assert [(e["kind"], e["pid"]) for e in events] == [("run_started", 1), ("run_started", 2)]
+    assert events[1]["where"] == "/x"
+
+
+def test_events_of_two_writers_never_mix(store: Store) -> None:
+    code = f"""
+        import sys
+        from specsweep.orchestrator.store import Store
+        store = Store({str(store.root)!r})
+        for i in range(300):
+            store.event("demo", "tick", who=sys.argv[1], i=i, text="y" * 3000)
+    """
+    children = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), who]) for who in "ab"]
+    assert [child.wait(30) for child in children] == [0, 0]
+    lines = (store.sweep_dir("demo") / "events.jsonl").read_text().splitlines()
+    assert len(lines) == 600
+    assert {(e["who"], e["i"]) for e in map(json.loads, lines)} == {(w, i) for w in "ab" for i in range(300)}
+
+
+def test_thousands_of_attempts_are_listed_quickly(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # the disk is not what is tested
+    values = [axes(batch_size=b, isl=i, repeat=r) for b in range(1, 11) for i in range(1, 11) for r in (1, 2, 3)]
+    heavy = measurement() | {"per_conversation": [{"conversation_id": str(i), "steps": 9, "latency_s": 1.5} for i in range(300)]}
+    with store.lock():
+        store.write_plan(plan("big", values))
+        for v in values:
+            store.commit(record(v), heavy, None)
+    reader = Store(store.root)
+    began = time.process_time()
+    view = reader.sweep("big")
+    assert sum(view.latest[i].valid for i in view.current) == 300
+    assert time.process_time() - began < 0.5, "300 attempts: 3,000 would take seconds"
+    began = time.process_time()
+    reader.sweep("big")
+    assert time.process_time() - began < 0.3, "a second look reads no attempt again"
