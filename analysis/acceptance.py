@@ -177,7 +177,7 @@ def _rate(accepted: Floats, below: Floats, base: str, source: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One entry a step, for rates by position. ``drafted``: :data:`UNKNOWN` for a drafted step of unknown draft size, 0 for an undrafted one."""
+    """One entry a step, for rates by position. ``drafted``: 0 for an undrafted step, :data:`UNKNOWN` where only the size is unknown."""
 
     cluster: Index
     clusters: int
@@ -189,9 +189,9 @@ class Verified:
 def verified_steps(requests: Sequence[RequestTrace]) -> Verified:
     """What was drafted and accepted in each step, from the best witness of each request.
 
-    The server's own per-step lists come first: they are complete and from before any cut. Otherwise the steps of the stream; where those do not
-    say which steps were drafted, the server's count of verify steps does, because only steps that accepted nothing are in doubt, and
-    for the rates it does not matter which of them they were.
+    The server's own per-step lists come first: they are complete and from before any cut. Otherwise the steps of the stream; where
+    those do not say which steps were drafted, the server's count of verify steps does, because only steps that accepted nothing are in
+    doubt, and for the rates it does not matter which of them they were.
     """
     table = columns(requests)
     drafted: list[Sequence[int]] = []
@@ -206,10 +206,14 @@ def verified_steps(requests: Sequence[RequestTrace]) -> Verified:
     return Verified(cluster, len(table.clusters), flat(drafted, np.int64), flat(accepted, np.int64), proved)
 
 
+def has_server_lists(turn: Turn) -> bool:
+    """Whether the server told what it drafted and accepted step by step: then merged chunks hide nothing of acceptance."""
+    return bool(turn.srv_drafted_per_step) and len(turn.srv_drafted_per_step) == len(turn.srv_accepted_per_step)
+
+
 def _witness(turn: Turn) -> tuple[Sequence[int], Sequence[int], bool]:
-    lists = turn.srv_drafted_per_step, turn.srv_accepted_per_step
-    if lists[0] and len(lists[0]) == len(lists[1]):
-        return *lists, True
+    if has_server_lists(turn):
+        return turn.srv_drafted_per_step, turn.srv_accepted_per_step, True
     drafted = list(_padded(turn.step_drafted, len(turn.step_tokens))[1:])
     accepted = list(_padded(turn.step_accepted, len(turn.step_tokens))[1:])
     if accepted and accepted[-1] == UNKNOWN and turn.last_cut:

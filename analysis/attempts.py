@@ -105,10 +105,13 @@ def is_valid(attempt: Attempt, aspect: str = "valid") -> bool:
     return bool((attempt["measurement"].get("validity") or {}).get(aspect, False))
 
 
-def failed_checks(attempt: Attempt, aspect: str = "valid") -> list[dict[str, Any]]:
-    """The checks that speak against ``aspect``, in the order in which the measurement lists them."""
+def failed_checks(attempt: Attempt, aspect: str = "") -> list[dict[str, Any]]:
+    """The checks that failed, in the order in which the measurement lists them; with ``aspect`` those that make it not valid."""
     checks = (attempt.get("measurement") or {}).get("checks") or []
-    return [c for c in checks if not c.get("ok", True) and (aspect == "valid" or c.get("affects") in (aspect, "all"))]
+    failed = [c for c in checks if not c.get("ok", True)]
+    # Step times are an extra: a point without them is still valid.
+    against = {"valid": {"tps", "acceptance", "all"}}.get(aspect, {aspect, "all"})
+    return [c for c in failed if not aspect or against & set(c.get("affects") or ("all",))]
 
 
 def why_invalid(attempt: Attempt, aspect: str = "valid") -> str:

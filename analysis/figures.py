@@ -31,6 +31,7 @@ BASELINE = ("#4D4D4D", "o")
 INK, FAINT, BAND = "#222222", "#8A8A8A", "#F2D16B"
 _AXIS, _GRID, _TICK, _WARN = "#9A9A9A", "#E6E6E6", "#555555", "#B00020"
 PNG_DPI = 200
+CROWDED = 24  # marks in one panel
 _RC: Any = {  # Any: matplotlib's stubs want a Literal of every key
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
@@ -68,19 +69,26 @@ _CSS = {
 Style = tuple[str, str]  # colour, marker
 
 
-def styles(series: Sequence[tuple[str, bool]]) -> dict[str, Style]:
-    """A colour and a marker for each (series, is baseline), in order of appearance; baselines are grey."""
+def styles(series: Sequence[tuple[str, str, bool]]) -> dict[str, Style]:
+    """A colour and a marker for each (series, family, is baseline), in order of appearance; baselines are grey.
+
+    Up to eight series have a colour each. Beyond that a family (one drafter at all its draft lengths) shares a colour and the
+    marker tells its members apart, as long as that is unambiguous.
+    """
     made: dict[str, Style] = {}
-    coloured = grey = 0
-    for name, baseline in series:
-        if name in made:
-            continue
-        if baseline:
-            made[name] = (BASELINE[0], MARKERS[grey % len(MARKERS)])
-            grey += 1
+    baselines = list(dict.fromkeys(name for name, _, baseline in series if baseline))
+    for i, name in enumerate(baselines):
+        made[name] = (BASELINE[0], MARKERS[i % len(MARKERS)])
+    others = {name: family for name, family, baseline in series if not baseline}
+    families: dict[str, list[str]] = {}
+    for name, family in others.items():
+        families.setdefault(family, []).append(name)
+    by_family = len(others) > len(PALETTE) >= len(families) and all(len(m) <= len(MARKERS) for m in families.values())
+    for i, (name, family) in enumerate(others.items()):
+        if by_family:
+            made[name] = (PALETTE[list(families).index(family)], MARKERS[families[family].index(name)])
         else:
-            made[name] = (PALETTE[coloured % len(PALETTE)], MARKERS[(coloured + 1 + coloured // len(PALETTE)) % len(MARKERS)])
-            coloured += 1
+            made[name] = (PALETTE[i % len(PALETTE)], MARKERS[(i + 1 + i // len(PALETTE)) % len(MARKERS)])
     return made
 
 
@@ -119,7 +127,9 @@ def _gaps(values: Sequence[float], shown: Sequence[bool]) -> list[float]:
     return [v if s else math.nan for v, s in zip(values, shown, strict=True)]
 
 
-def _whiskers(ax: Axes, spots: Sequence[tuple[Estimate, float]], colour: str, *, along: str, width: float = 1.0, alpha: float = 0.55) -> None:
+def _whiskers(
+    ax: Axes, spots: Sequence[tuple[Estimate, float]], colour: str, *, along: str, width: float = 1.0, alpha: float = 0.55
+) -> None:
     """All intervals of a series as one broken line: an artist for each would make a report of hundreds of points slow."""
     run: list[float] = []
     fixed: list[float] = []
@@ -158,13 +168,15 @@ def _label_batch_sizes(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Par
     """The batch size beside each mark, in the series' colour, where it hides neither a mark nor another number.
 
     Works in pixels, so it needs the final layout; a number that finds no free place is left out, its neighbours on the line tell it.
+    Where a panel is crowded only the frontier is numbered.
     """
     figure.draw_without_rendering()
     pixel = figure.dpi / 72
     for ax, members in panels:
         spots = [ax.transData.transform((p.x.value, p.y.value)) for p in members]
         taken = [_box(float(x), float(y), 4 * pixel, 4 * pixel) for x, y in spots]
-        for p in sorted(members, key=lambda p: (p.state != "frontier", -p.y.value)):
+        numbered = members if len(members) <= CROWDED else [p for p in members if p.state == "frontier"]
+        for p in sorted(numbered, key=lambda p: (p.state != "frontier", -p.y.value)):
             text = str(p.cell.batch_size)
             x, y = ax.transData.transform((p.x.value, p.y.value))
             half_width = 2.6 * len(text) * pixel
@@ -354,7 +366,10 @@ def svg(figure: Figure, name: str, title: str) -> str:
     text = re.sub(r'\b(?:width|height)="[\d.]+pt" ?', "", text, count=2)
     for colour, variable in _CSS.items():
         text = re.sub(re.escape(colour), f"var({variable}, {colour})", text, flags=re.IGNORECASE)
-    return text.replace("<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="{html.escape(title)}" ', 1)
+    width = round(108 * figure.get_figwidth())  # px at which its text has the size of the page's
+    return text.replace(
+        "<svg ", f'<svg style="max-width:{width}px" role="img" stroke-linejoin="round" aria-label="{html.escape(title)}" ', 1
+    )
 
 
 def write_png(figure: Figure, path: Path) -> Path:

@@ -128,7 +128,10 @@ def _checks(
 
 def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> checks.Check | None:
     # A baseline's chunks are looked at as they came: its dialect may have split them into steps of one token already.
-    sizes = [n for r in main for n in (r.read.chunk_tokens if facts.baseline else r.read.step_tokens)[1:]]
+    if facts.baseline:
+        sizes = [n for r in main for n in r.read.chunk_tokens[1:]]
+    else:
+        sizes = [n for r in main if acceptance.has_steps(r.read) for n in r.read.step_tokens[1:]]
     if not sizes:
         return None
     limit = 1 if facts.baseline else (facts.draft_length or 0) + 1

@@ -7,6 +7,7 @@ file: styles and figures are inside, nothing is fetched, so it can be mailed, pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,14 +55,21 @@ class Report:
         return any(is_simulated(a) for a in self.attempts)
 
     @cached_property
+    def varying(self) -> set[str]:
+        """The axes that take more than one value: only they are named in labels."""
+        return varying(self.cells)
+
+    @cached_property
     def panel_of(self) -> dict[str, str]:
-        shown = varying(self.cells)
-        return {c.key: panel_label(c.axes, shown) for c in self.cells}
+        return {c.key: panel_label(c.axes, self.varying) for c in self.cells}
 
     @cached_property
     def series_of(self) -> dict[str, str]:
-        shown = varying(self.cells)
-        return {c.key: series_label(c.axes, shown) for c in self.cells}
+        return {c.key: series_label(c.axes, self.varying) for c in self.cells}
+
+    def family_of(self, cell: Cell) -> str:
+        """The series without its draft length: what shares a colour where there are many series."""
+        return series_label({k: v for k, v in cell.axes.items() if k != "draft_length"}, self.varying)
 
     @cached_property
     def tables(self) -> dict[str, Table]:
@@ -153,7 +161,7 @@ def crossovers(report: Report) -> list[tuple[str, str, str]]:
 
 def draw(report: Report) -> dict[str, Any]:
     """The figures that the sweep has data for, by name: pareto, speedup, acceptance."""
-    style = figures.styles([(report.series_of[c.key], c.baseline) for c in report.cells])
+    style = figures.styles([(report.series_of[c.key], report.family_of(c), c.baseline) for c in report.cells])
     labels: dict[str, Any] = {"panel_of": report.panel_of, "series_of": report.series_of, "simulated": report.simulated}
     made: dict[str, Any] = {}
     if report.points:
@@ -182,12 +190,18 @@ def html(report: Report, drawn: Mapping[str, Any] | None = None) -> str:
     pictures = {name: figures.svg(figure, name, FIGURE_TITLES[name]) for name, figure in drawn.items()}
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         report=report,
-        headlines=headlines(report),
-        crossovers=crossovers(report),
+        headlines=[_unbroken(line) for line in headlines(report)],
+        crossovers=[(panel, series, _unbroken(text)) for panel, series, text in crossovers(report)],
         tables=report.tables,
         figures=pictures,
         titles=FIGURE_TITLES,
     )
+
+
+def _unbroken(text: str) -> str:
+    """No line ends inside ``1.18 [1.12, 1.24]`` or between BS and its number."""
+    text = re.sub(r" \[([\d.]+), ([\d.]+)\]", "\N{NO-BREAK SPACE}[\\1,\N{NO-BREAK SPACE}\\2]", text)
+    return re.sub(r"\b(BS|DL) (\d)", "\\1\N{NO-BREAK SPACE}\\2", text)
 
 
 def markdown(report: Report) -> str:

@@ -65,9 +65,13 @@ def write_acceptance(
         for name in ("al_verify", "acceptance_rate"):
             sheet.put(name, None, reason="there is no drafter")
         return
+    if nothing:
+        for name in ("al_decode", "al_decode_request_mean", "al_verify", "acceptance_rate"):
+            sheet.put(name, None, reason=nothing)
+        return
     if steps is None:
         for name in ("al_decode", "al_decode_request_mean"):
-            sheet.put(name, None, reason=nothing or f"{no_steps}; al_verify is from the server's counts where it has them")
+            sheet.put(name, None, reason=f"{no_steps}; al_verify is from the server's counts where it has them")
     else:
         for name, found in (
             ("al_decode", acceptance.al_decode(steps)),
@@ -78,14 +82,14 @@ def write_acceptance(
         ("al_verify", acceptance.al_verify(scored, steps, counters)),
         ("acceptance_rate", acceptance.acceptance_rate(scored, steps, counters)),
     ):
-        sheet.put(name, found.interval, reason=nothing or found.reason, source=found.source)
+        sheet.put(name, found.interval, reason=found.reason, source=found.source)
 
 
 def positions(scored: Sequence[RequestTrace], no_steps: str, facts: PointFacts) -> tuple[list[dict[str, Any]], str]:
     """The rows of ``ar_cond`` and their base; every position 1…DL is listed, also where nothing is known."""
     if facts.baseline:
         return [], ""
-    if no_steps or not scored:
+    if not scored or (no_steps and not all(acceptance.has_server_lists(r.read) for r in scored)):
         empty = {"value": None, "ci_low": None, "ci_high": None, "reached": 0, "accepted": 0}
         return [{"position": i, **empty} for i in range(1, (facts.draft_length or 0) + 1)], f"none: {no_steps or 'no request succeeded'}"
     return acceptance.conditional(acceptance.verified_steps(scored), facts.draft_length)

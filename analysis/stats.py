@@ -216,7 +216,7 @@ class Crossed:
 
 
 def two_way(cells: Floats, weights: Floats) -> Crossed:
-    """``cells[..., r, k]``: the summed residuals of conversation r in block k; ``weights``, alike: how much of the estimate each cell holds.
+    """``cells[..., r, k]``: the summed residuals of conversation r in block k; ``weights``: how much of the estimate each cell holds.
 
     Both ways are inflated by n / (n - 1) and have n - 1 degrees of freedom, with the *effective* n of their weights (at the ends of a
     window few requests are there to weigh); Satterthwaite's for their sum.

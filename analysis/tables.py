@@ -40,8 +40,7 @@ STATE_WORDS = {"frontier": "frontier", "close": "within noise", "dominated": "",
 NOTE_RANGE = "95 % confidence intervals in brackets"
 USER_TPS_RATIO = (
     "User TPS ratio: mean over requests of (tokens after the first chunk / time after it), with the drafter over without it, paired "
-    "over the conversations that both arms ran (jackknife-t, plus what the arms' engine steps have in common); a conversation sent "
-    "several times enters with its pooled rate."
+    "over the conversations that both arms ran (jackknife-t, plus what the arms' engine steps have in common)."
 )
 OUTPUT_TPS_RATIO = (
     "Output TPS ratio: tokens per second of all requests in the steady window, with over without (blocks of time, Welch's t)."
@@ -111,7 +110,7 @@ def _short_reason(cell: Cell) -> str:
     first = cell.attempts[0]
     if not is_measured(first):
         return str((first["point"].get("error") or {}).get("kind") or "not measured") + " error"
-    failed = failed_checks(first)
+    failed = failed_checks(first, "valid")
     return str(failed[0]["name"]) if failed else "see checks"
 
 

@@ -1,6 +1,6 @@
 """Runs the benchmarks: prints a table each and writes everything to ``bench/results/<name>.json``.
 
-    python -m bench [NAME …] [--runs N] [--seconds S] [--profile]
+python -m bench [NAME …] [--runs N] [--seconds S] [--profile]
 """
 
 from __future__ import annotations

@@ -179,7 +179,9 @@ class ClientPool:
                     raise LostActor(member.number, member.node, member.pid, fact) from error
             if done:
                 continue
-            for member in pending.values():  # Ray takes a quarter of a minute to see the death of its own node, and its actors with it
+            for member in pending.values():  # Ray takes a quarter of a minute to see the death of its own node
+                if not self._ray.alive:
+                    raise LostActor(member.number, member.node, member.pid, "its Ray node died (raylet or gcs_server is gone)")
                 if member.pid and member.node == platform.node() and not process_runs(member.pid):
                     raise LostActor(member.number, member.node, member.pid, "its process is gone, and Ray has not said why")
         return list(ray.get(list(refs)))
@@ -188,7 +190,7 @@ class ClientPool:
         import ray
 
         members, self._members = self._members, []
-        for member in members:
+        for member in members if self._ray.alive else ():  # what a dead Ray left is ended when it is started again
             ray.kill(member.handle, no_restart=True)
 
 

@@ -78,6 +78,9 @@ def ramp_caps(batch_size: int, max_tokens: int) -> list[int]:
     least = min(RAMP_MIN_TOKENS, max_tokens)
     if batch_size == 1:
         return [max_tokens]
+    values = max_tokens - least + 1
+    if batch_size > values:  # each value as often as the others
+        return [least + values * i // batch_size for i in range(batch_size)]
     return [least + (max_tokens - least) * i // (batch_size - 1) for i in range(batch_size)]
 
 

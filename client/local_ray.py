@@ -31,7 +31,6 @@ from typing import Any
 import psutil
 from specsweep.client import reaper
 
-_MARK = "SPECSWEEP_RAY"
 _OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond
 _LONGEST_TEMP_PATH = 40  # Ray puts unix sockets below it, whose paths end at 107 bytes
 _TOKEN = secrets.token_hex(32)  # one a process: Ray's core reads it once and keeps it
@@ -57,9 +56,11 @@ class LocalRay:
     def start(self, num_cpus: int) -> None:
         """Raises ``RuntimeError`` with Ray's words if it does not come up."""
         if self._joined:
-            if all(_runs(p) for p in self._nodes):
+            if self.alive:
                 return
             self.stop()
+        if (ray := sys.modules.get("ray")) is not None and ray.is_initialized():
+            raise RuntimeError("Ray is already running in this process: one ClientPool at a time, close the other one first")
         failure: list[BaseException] = []
         ready, self._release = threading.Event(), threading.Event()
         release = self._release
@@ -78,6 +79,11 @@ class LocalRay:
         if failure:
             self.stop()
             raise RuntimeError(f"Ray did not start: {type(failure[0]).__name__}: {failure[0]}") from failure[0]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the node's processes are there. (Of a Ray that we only joined, that is for Ray to say.)"""
+        return self._joined and all(_runs(p) for p in self._nodes)
 
     def stop(self) -> None:
         """Safe to call at any time, and again."""
@@ -106,15 +112,14 @@ class LocalRay:
         short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH else "/tmp"
         self._folder = tempfile.mkdtemp(prefix="specsweep-ray-", dir=short)
         self._reaper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(reaper.__file__)), f"{_MARK}={self._folder}", self._folder],
+            [sys.executable, "-I", "-S", str(Path(reaper.__file__)), self._folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         before = {p.pid for p in psutil.Process().children()}
-        # Only while Ray starts: its processes hand the mark on to their children, an engine of ours must not have it.
-        with _environment({_MARK: self._folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}):
+        with _environment({"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}):
             import ray
 
             _silence()

@@ -3,10 +3,11 @@
 Ray asks the kernel to kill its node processes together with the process that started them, but the raylet's own children are
 not covered: after a ``kill -9`` two agents live on for about a minute, and a worker that does not look up from its work for
 longer. So the pool starts this little program beside Ray. It holds one end of a pipe and waits, which costs nothing; the pipe
-ends with the process at the other end, and then every process that carries the mark in its environment is killed and the
-temporary folder removed. Being alone in its session, it is not hit by the Ctrl-C of a terminal.
+ends with the process at the other end, and then every process that has a file open below Ray's temporary folder is killed, and
+the folder removed. (All of them have their logs there. Their environment and command line would not do: Ray's workers rename
+themselves, which overwrites both.) Being alone in its session, this program is not hit by the Ctrl-C of a terminal.
 
-Standard library only, so that it starts in a few milliseconds: ``python -I -S reaper.py MARK FOLDER < pipe``.
+Standard library only, so that it starts in a few milliseconds: ``python -I -S reaper.py FOLDER < pipe``.
 """
 
 from __future__ import annotations
@@ -16,30 +17,34 @@ import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 
 _PATIENCE_S = 5.0
 
 
-def marked(mark: bytes) -> list[int]:
-    """Process ids that were started with ``mark`` (``NAME=value``) in their environment and have not ended."""
+def users_of(folder: str) -> list[int]:
+    """Ids of the processes, other than this one, that have a file open below ``folder``, a deleted one included."""
+    below = folder.rstrip("/") + "/"
     found = []
     for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = Path(entry.path, "environ").read_bytes()  # empty for a zombie
-        except OSError:
-            continue
-        if mark in environment.split(b"\0"):
+        if entry.name.isdecimal() and int(entry.name) != os.getpid() and any(path.startswith(below) for path in _open_files(entry.path)):
             found.append(int(entry.name))
     return found
 
 
-def end_all(mark: bytes) -> None:
+def _open_files(process: str) -> list[str]:
+    paths = []
+    try:
+        for fd in os.scandir(f"{process}/fd"):
+            paths.append(os.readlink(fd.path))
+    except OSError:  # ended meanwhile, or not ours
+        pass
+    return paths
+
+
+def end_all(folder: str) -> None:
     """Kills until nothing is left: a process may have started another one while the list was made."""
     deadline = time.monotonic() + _PATIENCE_S
-    while (pids := marked(mark)) and time.monotonic() < deadline:
+    while (pids := users_of(folder)) and time.monotonic() < deadline:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -49,10 +54,10 @@ def end_all(mark: bytes) -> None:
 
 
 def main() -> None:
-    mark, folder = sys.argv[1].encode(), sys.argv[2]
+    folder = sys.argv[1]
     while os.read(0, 4096):
         pass
-    end_all(mark)
+    end_all(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

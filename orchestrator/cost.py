@@ -41,12 +41,18 @@ def start_seconds(config: Mapping[str, Any]) -> float:
 def point_seconds(config: Mapping[str, Any]) -> float:
     """One point, without history."""
     workload, batch = config["workload"], config["batch_size"]
-    requests = max(workload["prompts"], config["measure"]["requests_per_slot"] * batch)
+    requests = request_count(config) - batch
     step_ms = _coefficient(config, "target", "step_ms") + batch * _coefficient(config, "target", "ms_per_request")
     steps = workload["osl"] / _coefficient(config, "drafter", "tokens_per_step")
     decode_s = steps * step_ms / 1000 * _coefficient(config, "drafter", "step_factor")
     prefill_s = config["isl"] / _coefficient(config, "target", "prefill_tps")
     return float(POINT_OVERHEAD_S + requests * prefill_s + (requests / batch + 0.5) * decode_s)
+
+
+def request_count(config: Mapping[str, Any]) -> int:
+    """Requests that a point sends: one of ramp-up a slot, then the main ones."""
+    batch = int(config["batch_size"])
+    return int(batch + max(config["workload"]["prompts"], config["measure"]["requests_per_slot"] * batch))
 
 
 def estimate(points: Sequence[Point], history: Mapping[str, float]) -> list[float]:

@@ -117,9 +117,8 @@ def check_required(config: Mapping[str, Any]) -> None:
         for name in names:
             if config[group].get(name) is None:
                 option = config[group].get("name")
-                raise ConfigError(
-                    f"{group}={option}: {group}.{name} is missing; set it, or build the file on one that has it (defaults: [OPTION, _self_])"
-                )
+                advice = "set it, or build the file on one that has it (defaults: [OPTION, _self_])"
+                raise ConfigError(f"{group}={option}: {group}.{name} is missing; {advice}")
 
 
 def checked(key: str, value: Any) -> Any:

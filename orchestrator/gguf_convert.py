@@ -94,7 +94,9 @@ def convert_checkpoint(folder: Path, target: Path, kind: str) -> None:
 
 def _check(folder: Path, config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> None:
     if config.get("architectures") != ["LlamaForCausalLM"]:
-        raise ConversionError(f"{folder}: architecture {config.get('architectures')} is not converted here (LlamaForCausalLM is); give a GGUF")
+        raise ConversionError(
+            f"{folder}: architecture {config.get('architectures')} is not converted here (LlamaForCausalLM is); give a GGUF"
+        )
     if config.get("attention_bias") or config.get("mlp_bias"):
         raise ConversionError(f"{folder}: a Llama checkpoint with biases is not converted here; give a GGUF")
     rope = (config.get("rope_parameters") or config.get("rope_scaling") or {}).get("rope_type", "default")

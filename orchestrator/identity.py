@@ -26,11 +26,11 @@ from specsweep.orchestrator.errors import ConfigError
 
 SCHEMA_VERSION = 1
 
-# Keys of the groups that say where, how long and at what estimated cost, not what.
+# Keys of the groups that say where, how long and at what estimated cost, and facts about a model that its content implies.
 UNDECLARED: Mapping[str, frozenset[str]] = {
     "engine": frozenset({"port", "startup_timeout_s", "step_clock", "cost", "description"}),
-    "target": frozenset({"name", "model", "draft_model", "cost", "description"}),
-    "drafter": frozenset({"name", "model", "cost", "description"}),
+    "target": frozenset({"name", "model", "draft_model", "vocab_size", "max_model_len", "cost", "description"}),
+    "drafter": frozenset({"name", "model", "vocab_size", "cost", "description"}),
     "workload": frozenset({"name", "cost", "description"}),
 }
 
@@ -150,15 +150,16 @@ def declared_group(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def declared_model(group: str, values: Mapping[str, Any], contents: Contents) -> dict[str, Any]:
-    """A target or drafter: its keys, and the content of its model in place of where that lies."""
+    """A target or drafter: its keys, and the content of its model (as it is converted) in place of where that lies."""
     if values.get("method") == "none":
         return {"method": "none"}  # whatever else a drafter file says, nothing is drafted
     result = declared_group(group, values)
     model = values.get("model")
     if model:
-        result["model"] = contents.model(model)
-        if model.get("convert"):
-            result["convert"] = str(model["convert"])
+        try:
+            result["model"] = contents.model(model)
+        except ConfigError as error:
+            raise ConfigError(f"{group}={values['name']}: {error.message}") from error
     elif group == "target" or "model" in values:
         result["name"] = values["name"]  # of a model that nobody describes, its name is all that is known (an attached server's)
     return result

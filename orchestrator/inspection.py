@@ -121,11 +121,12 @@ def _dialect(path: Path, recording: Recording, given: str | None) -> Dialect:
 def _draft_length(meta: Mapping[str, Any], given: int | None) -> tuple[int | None, str]:
     if given is not None:
         return given, "--draft-length"
-    if meta.get("draft_length") is not None:
-        return int(meta["draft_length"]), "the recording"
+    recorded = meta.get("draft_length")
+    if recorded is not None:
+        return int(recorded), "the recording"
     for flag in _DRAFT_FLAGS:
         if found := re.search(flag, str(meta.get("label") or "")):
-            return int(found[1]), "the launch flags"
+            return int(found.group(1)), "the launch flags"
     return None, ""
 
 

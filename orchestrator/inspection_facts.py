@@ -77,7 +77,7 @@ def total_facts(requests: Sequence[RequestTrace], draft_length: int | None) -> d
     drafting = bool(draft_length) or any(r.read.srv_steps or any(d > 0 for d in r.read.step_drafted) for r in good)
     none = acceptance.Found(None, reason=reason)
     undrafted = acceptance.Found(None)
-    positions = acceptance.conditional(steps, draft_length)[0] if steps is not None and drafting else []
+    positions = acceptance.conditional(acceptance.verified_steps(good), draft_length)[0] if steps is not None and drafting else []
     tokens = acceptance.stream_totals(good)["generation_tokens"]
     return {
         "requests": len(requests),

@@ -33,6 +33,121 @@ IDLE_POLL_S = 0.05
 class Measured:
     trace: PointTrace
     measurement: dict[str, Any]
+    evidence: dict[str, str | bytes]
+
+
+def sampling(config: Mapping[str, Any]) -> Sampling:
+    workload = config["workload"]
+    return Sampling(
+        max_tokens=int(workload["osl"]),
+        temperature=float(config["temperature"]),
+        top_p=float(workload["top_p"]),
+        top_k=int(workload["top_k"]),
+        seed=int(config["seed"]),
+        ignore_eos=bool(workload["ignore_eos"]),
+    )
+
+
+def requests_of(point: Point, prompts: PromptSet, model: str) -> list[PlannedRequest]:
+    """Raises ConfigError if the workload has too few prompts, or one that the target's context cannot hold."""
+    config = point.config
+    limit, osl = config["target"].get("max_model_len"), int(config["workload"]["osl"])
+    longest = max((*prompts.main, *prompts.ramp), key=lambda prompt: len(prompt.ids))
+    if limit and len(longest.ids) + osl > int(limit):
+        raise ConfigError(
+            f"prompt {longest.prompt_id} has {len(longest.ids)} tokens of the target (ISL {point.axes['isl']} counts o200k_base); with "
+            f"workload.osl={osl} that is more than target.max_model_len={limit}; use a smaller isl or workload.osl"
+        )
+    try:
+        return plan_requests(
+            prompts.main,
+            prompts.ramp,
+            batch_size=int(point.axes["batch_size"]),
+            sampling=sampling(config),
+            dialect=dialect(config["engine"]["dialect"]),
+            model=model,
+            stateful=bool(config["drafter"].get("stateful")),
+            requests_per_slot=int(config["measure"]["requests_per_slot"]),
+        )
+    except ValueError as error:
+        raise ConfigError(f"workload {config['workload']['name']}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One look at the engine's metrics page. ``counters`` is None where the engine has none."""
+
+    text: str = ""
+    counters: EngineCounters | None = None
+
+
+async def look(wire: Dialect, engine: RunningEngine) -> Page:
+    if wire.metrics_path is None:
+        return Page()
+    text = await fetch_text(engine.base_url + wire.metrics_path, headers=dict(engine.headers))
+    return Page() if text is None else Page(text, wire.counters(text))
+
+
+async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
+    """The metrics page once nothing runs and its counters stand still (llama.cpp adds a slot's share when the slot is released)."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + IDLE_WAIT_S
+    before = await look(wire, engine)
+    while before.counters is not None:
+        await asyncio.sleep(IDLE_POLL_S)
+        now = await look(wire, engine)
+        found = now.counters
+        if found is None or (found == before.counters and not found.running and not found.waiting):
+            return now
+        if loop.time() > deadline:
+            raise RequestError(
+                f"the engine still has {found.running or 0:.0f} requests running and {found.waiting or 0:.0f} waiting after "
+                f"{IDLE_WAIT_S:.0f} s; does another client use it?"
+            )
+        before = now
+    return before
+
+
+async def measure_point(
+    point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, engine_version: str, actors: int | None
+) -> Measured:
+    """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find."""
+    config = point.config
+    wire = dialect(config["engine"]["dialect"])
+    length = point.axes["draft_length"]
+    before = await until_idle(wire, engine)
+    load = PointLoad(
+        endpoint=Endpoint(engine.base_url, engine.headers),
+        path=wire.path,
+        dialect=wire.name,
+        batch_size=int(point.axes["batch_size"]),
+        requests=requests,
+        draft_length=None if length is None else int(length),
+        stall_s=float(config["measure"]["stall_seconds"]),
+        record_raw=bool(config.get("record_raw")),
+        processes=actors,
+    )
+    async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
+        result = await _in_thread(pool, load)
+    trace = result.trace
+    if not any(r.read.outcome == "ok" for r in trace.requests):
+        first = next(r.read for r in trace.requests)
+        raise RequestError(f"none of {len(trace.requests)} requests succeeded; the first: {first.error_kind}: {first.error}")
+    after = await until_idle(wire, engine) if before.counters is not None else Page()
+    if after.counters is not None and before.counters is not None:
+        trace.counters = after.counters - before.counters
+    trace.running_max = gauges.running_max
+    trace.meta |= {"dialect": wire.name, "engine_version": engine_version, "point_id": point.point_id}
+    facts = PointFacts(
+        batch_size=int(point.axes["batch_size"]),
+        draft_length=None if length is None else int(length),
+        drafter=str(config["drafter"]["method"]),
+        stateful=bool(config["drafter"].get("stateful")),
+        gpus=int(config["target"].get("gpus") or 0),
+        step_clock=config["engine"]["step_clock"],
+        max_batch=int(config["engine"]["max_batch"]) if config["engine"].get("max_batch") else None,
+    )
+    numbers = await asyncio.to_thread(measure, trace, facts)
     evidence: dict[str, str | bytes] = {}
     if result.raw is not None:
         evidence["raw.jsonl.gz"] = await asyncio.to_thread(recording, point, wire, engine_version, result.raw, before.text, after.text)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specsweep.orchestrator.points import Plan, Point, Session
+from specsweep.orchestrator.points import Point, Session
 
 REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same cores
 
@@ -157,5 +157,5 @@ class LiveProgress(Progress):
         self._live.stop()
 
 
-def progress(plan: Plan, tally: Tally) -> Progress:
+def progress(tally: Tally) -> Progress:
     return LiveProgress(tally) if sys.stderr.isatty() else Progress(tally)

@@ -2,7 +2,7 @@
 
 A key must be there to be changed, ``+`` adds, ``++`` does either, ``~`` removes, and a dictionary is merged into what is there.
 The given config is never changed: only the dictionaries on the path are copied, so that ten thousand variants of one config
-share all that they have in common.
+share all that they have in common. One thing is not merged: a ``model`` with another ``source`` replaces the old one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, 
     if setting.action == "add" and node.get(name) is not None and not isinstance(value, dict):
         raise ConfigError(f"{setting.text}: {setting.key} is there already (it is {node[name]!r}); leave the + out to change it")
     old = node.get(name)
-    if isinstance(value, dict) and isinstance(old, Mapping):
+    if isinstance(value, dict) and isinstance(old, Mapping) and not _is_another_source(old, value):
         merged = _merge(old, value, is_open or name in OPEN_MAPPINGS)
         if merged is None:
             return None
@@ -58,6 +58,11 @@ def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, 
     else:
         node[name] = value
     return result
+
+
+def _is_another_source(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """A model from elsewhere has other fields (``path`` instead of ``repo`` and ``revision``): it replaces, a mixture means nothing."""
+    return "source" in new and new["source"] != old.get("source")
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any], is_open: bool) -> dict[str, Any] | None:

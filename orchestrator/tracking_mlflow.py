@@ -198,6 +198,8 @@ def pareto_png(records: Sequence[dict[str, Any]]) -> bytes | None:
     if not points:
         return None
     simulated = any(r["measurement"].get("simulated") for r in measured)
-    figure = pareto_figure(points, styles([(p.series, p.cell.baseline) for p in points]), simulated=simulated)
+    figure = pareto_figure(
+        points, styles([(p.series, str(p.cell.axes.get("drafter")), p.cell.baseline) for p in points]), simulated=simulated
+    )
     with tempfile.TemporaryDirectory() as folder:
         return write_png(figure, Path(folder) / "pareto.png").read_bytes()

@@ -9,6 +9,7 @@ them: ``disconnected`` is a dead server, ``stalled`` a hung one, ``stream_error`
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,6 +165,32 @@ def judge(turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, f
         turn.notes.append(f"after the end of the stream the chunked coding is broken ({stream.framing})")
     elif stream.rest:
         turn.notes.append(stream.rest)
+
+
+def read_guarded(parse: Callable[[Turn], None]) -> Turn:
+    """Runs a dialect's reading of an answer. A server can send JSON of any shape: what cannot be read so fails as ``protocol``."""
+    turn = Turn()
+    try:
+        parse(turn)
+        _require_types(turn)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        status, turn = turn.status, Turn()
+        turn.status = status
+        fail(turn, "protocol", f"the events do not have the shape of this dialect ({type(error).__name__}: {error})")
+    return turn
+
+
+def _require_types(turn: Turn) -> None:
+    """What came out of a server's JSON must be what a trace stores. Raises ``TypeError``."""
+    for name in ("n_prompt_server", "n_completion_server", "srv_steps", "srv_accepted", "srv_drafted"):
+        value = getattr(turn, name)
+        if value is not None and type(value) is not int:
+            raise TypeError(f"{name} is {value!r}, not a count")
+    for name in ("output_ids", "step_tokens", "step_drafted", "step_accepted", "srv_accepted_per_step", "srv_drafted_per_step"):
+        if not all(type(value) is int for value in getattr(turn, name)):
+            raise TypeError(f"{name} holds something that is no integer")
+    if not all(isinstance(ms, int | float) for ms in turn.step_server_ms):
+        raise TypeError("predicted_ms is not always a number")
 
 
 def coalesced(step_t_ns: list[int]) -> list[bool]:

@@ -39,9 +39,10 @@ def walk(chunks: Sequence[int], accepted: Sequence[int], drafted: Sequence[int])
     server's lists over the drafted steps, before any cut."""
     room = [chunks[0] - 1, *chunks[1:]]
     tokens, promised = sum(room), sum(accepted) + len(accepted)
-    plain = tokens - promised  # undrafted steps, if the last step was not cut
-    if plain <= 0:
-        return _all_drafted(room, accepted, drafted, -plain)
+    if tokens <= promised:  # no undrafted step, or as many as tokens were cut
+        dictated = _all_drafted(room, accepted, drafted, promised - tokens)
+        if dictated.state != "merged":
+            return dictated
     if room[0] == 0 and (steps := _one_each(room, accepted, drafted)) is not None:
         return Walk("exact", steps, "")
     return _search(room, accepted, drafted)

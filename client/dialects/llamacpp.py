@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 
 from specsweep.client.dialects._llamacpp_steps import Group, Steps, group, rebuild
-from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream
+from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
 
@@ -52,23 +52,7 @@ class LlamaCpp:
         return json.dumps(body, separators=(",", ":")).encode()
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
-        turn = Turn()
-        stream = open_stream(exchange, turn)
-        if stream is None:
-            return turn
-        timed, final, t_final = _tokens(stream.events, turn)
-        if timed:
-            end = None if final is None else _end(final, t_final, timed[-1])
-            steps = rebuild(group(timed), end, draft_length)
-            _fill_steps(turn, steps)
-        elif turn.chunk_tokens:
-            turn.notes.append("events carry no timings (timings_per_token is not known here): steps cannot be told")
-        if final is not None:
-            _server_counts(turn, final)
-        finish = "" if final is None else _FINISH.get(str(final.get("stop_type")), str(final.get("stop_type") or ""))
-        judge(turn, stream, exchange, terminated=final is not None, finish=finish, n_prompt=n_prompt)
-        turn.last_cut = _last_cut(turn, draft_length)
-        return turn
+        return read_guarded(lambda turn: _read(turn, exchange, draft_length, n_prompt))
 
     def counters(self, metrics_text: str) -> EngineCounters:
         page = parse(metrics_text)
@@ -84,6 +68,23 @@ class LlamaCpp:
             running=total(page, "llamacpp:requests_processing"),
             waiting=total(page, "llamacpp:requests_deferred"),
         )
+
+
+def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: int | None) -> None:
+    stream = open_stream(exchange, turn)
+    if stream is None:
+        return
+    timed, final, t_final = _tokens(stream.events, turn)
+    if timed:
+        end = None if final is None else _end(final, t_final, timed[-1])
+        _fill_steps(turn, rebuild(group(timed), end, draft_length))
+    elif turn.chunk_tokens:
+        turn.notes.append("events carry no timings (timings_per_token is not known here): steps cannot be told")
+    if final is not None:
+        _server_counts(turn, final)
+    finish = "" if final is None else _FINISH.get(str(final.get("stop_type")), str(final.get("stop_type") or ""))
+    judge(turn, stream, exchange, terminated=final is not None, finish=finish, n_prompt=n_prompt)
+    turn.last_cut = _last_cut(turn, draft_length)
 
 
 def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[tuple[int, int, float, int, int]], Json | None, int]:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specsweep.client.dialects._stream import Json, fail, judge, open_stream
+from specsweep.client.dialects._stream import Json, fail, judge, open_stream, read_guarded
 from specsweep.client.dialects.vllm import DIALECT as _VLLM
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
 
@@ -65,20 +65,23 @@ class OpenAIChat:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length`` and ``n_prompt`` say nothing here: there are no steps, and the server's template is in its prompt count."""
-        turn = Turn(ids_complete=False)
-        stream = open_stream(exchange, turn)
-        if stream is None:
-            return turn
-        seen = _Seen()
-        for t_ns, event in stream.events:
-            _event(t_ns, event, turn, seen)
-        _notes(turn, seen)
-        judge(turn, stream, exchange, terminated=stream.done, finish=_FINISH.get(seen.finish, seen.finish), n_prompt=None)
-        return turn
+        return read_guarded(lambda turn: _read(turn, exchange))
 
     def counters(self, metrics_text: str) -> EngineCounters:
         """There is no page to ask for; a vLLM page is understood, since that is what mostly stands behind."""
         return _VLLM.counters(metrics_text)
+
+
+def _read(turn: Turn, exchange: Exchange) -> None:
+    turn.ids_complete = False
+    stream = open_stream(exchange, turn)
+    if stream is None:
+        return
+    seen = _Seen()
+    for t_ns, event in stream.events:
+        _event(t_ns, event, turn, seen)
+    _notes(turn, seen)
+    judge(turn, stream, exchange, terminated=stream.done, finish=_FINISH.get(seen.finish, seen.finish), n_prompt=None)
 
 
 def _event(t_ns: int, event: Json, turn: Turn, seen: _Seen) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream
+from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
 from specsweep.client.dialects._vllm_steps import fill_steps
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -49,15 +49,7 @@ class Vllm:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: 0 says that nothing is drafted; None that it is not known."""
-        turn = Turn()
-        stream = open_stream(exchange, turn)
-        if stream is None:
-            return turn
-        finish, truth = _chunks(stream.events, turn)
-        fill_steps(turn, truth, draft_length, finish)
-        turn.step_coalesced = coalesced(turn.step_t_ns)
-        judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt)
-        return turn
+        return read_guarded(lambda turn: _read(turn, exchange, draft_length, n_prompt))
 
     def counters(self, metrics_text: str) -> EngineCounters:
         page = parse(metrics_text)
@@ -75,6 +67,16 @@ class Vllm:
             running=total(page, "vllm:num_requests_running"),
             waiting=total(page, "vllm:num_requests_waiting"),
         )
+
+
+def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: int | None) -> None:
+    stream = open_stream(exchange, turn)
+    if stream is None:
+        return
+    finish, truth = _chunks(stream.events, turn)
+    fill_steps(turn, truth, draft_length, finish)
+    turn.step_coalesced = coalesced(turn.step_t_ns)
+    judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt)
 
 
 def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json | None]:

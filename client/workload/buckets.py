@@ -55,7 +55,12 @@ def fit(text: str, isl: int, padding: str = DEFAULT_PADDING) -> Fitted:
         raise WorkloadError(
             f"isl={isl}: a text has {len(ids)} tokens and workload.padding is empty; set it, or take a smaller isl or longer texts"
         )
-    padded = decode(encode(text + padding * -(-missing // unit))[:isl])
+    ids = encode(text + padding * -(-missing // unit))
+    if len(ids) + unit < isl:
+        raise WorkloadError(
+            f"workload.padding={padding!r} merges with itself when repeated and cannot fill isl={isl}; take a sentence that ends in a line break"
+        )
+    padded = decode(ids[:isl])
     return Fitted(padded, count(padded), missing / isl)
 
 

@@ -21,7 +21,7 @@ from specsweep.client.workload.tokenizer import TargetTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt, ready to be sent. ``ids`` are the target's (its length is the ISL in target tokens, template included)."""
+    """One prompt, ready to be sent. ``ids`` are the target's, template included; there are none without a tokenizer."""
 
     prompt_id: str
     category: str
@@ -52,8 +52,10 @@ class _Settings:
     seed: int
 
 
-def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetTokenizer) -> PromptSet:
+def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetTokenizer | None) -> PromptSet:
     """``prompts`` measured and ``ramp_prompts`` ramp-up prompts of ``isl`` o200k tokens each.
+
+    Without a ``tokenizer`` (a server that takes text only) the ids are left empty, and a begun answer cannot be sent.
 
     Fields read: ``corpus`` (``low_entropy``, ``mixed``, ``high_entropy`` or a JSON-lines file), ``category`` (one, several or null),
     ``prompts``, ``ramp_prompts``, ``chat``, ``system``, ``template_args``, ``padding``, ``seed``. Raises :class:`WorkloadError` naming
@@ -91,7 +93,7 @@ def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _prompt(document: Document, tier: str | None, settings: _Settings, isl: int, tokenizer: TargetTokenizer) -> Prompt:
+def _prompt(document: Document, tier: str | None, settings: _Settings, isl: int, tokenizer: TargetTokenizer | None) -> Prompt:
     try:
         if tier is None:
             fitted, answer_start = buckets.fit(document.text, isl, settings.padding), document.answer_start
@@ -99,7 +101,9 @@ def _prompt(document: Document, tier: str | None, settings: _Settings, isl: int,
             fitted, answer_start = recipes.message(tier, document.text, isl, settings.padding)
     except WorkloadError as e:
         raise WorkloadError(f"prompt {document.doc_id}: {e}") from None
-    if settings.chat:
+    if tokenizer is None:
+        ids = []
+    elif settings.chat:
         messages = [{"role": "system", "content": settings.system}] if settings.system else []
         messages.append({"role": "user", "content": fitted.text})
         ids = tokenizer.render(messages, answer_start=answer_start, **settings.template_args)

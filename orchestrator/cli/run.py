@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, str | None]:
+    from specsweep.orchestrator.cost import request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
     from specsweep.orchestrator.runner import Runner
@@ -46,7 +47,8 @@ def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, str | N
     missing = [s for s in plan.sessions if any(store.needs(p.point_id, base["rerun"]) for p in s.points)]
     left = {p.point_id for s in missing for p in s.points if store.needs(p.point_id, base["rerun"])}
     estimate = sum(s.est_start_s + sum(e for p, e in zip(s.points, s.est_points_s, strict=True) if p.point_id in left) for s in missing)
-    tally = Tally(sessions=len(missing), points=len(left), est_left_s=estimate)
+    requests = sum(request_count(p.config) for s in missing for p in s.points if p.point_id in left)
+    tally = Tally(sessions=len(missing), points=len(left), requests=requests, est_left_s=estimate)
     _say(f"{plan.name}: {len(plan.points)} points, {len(plan.points) - len(left)} of them already measured; {len(missing)} sessions to run")
     for warning in plan.warnings:
         _say(f"warning: {warning}")

@@ -1,13 +1,13 @@
 """A continuous-batching engine with speculative decoding, in virtual time, whose truth is known to the token.
 
-It emits what a perfect client would have seen of it (:class:`PointTrace`), so that the analysis can be held against numbers that were put in:
-step times, prefill stalls, acceptance by position, answer lengths. Faults of real streams are switched on one at a time.
+It emits what a perfect client would have seen of it (:class:`PointTrace`), so that the analysis can be held against numbers that
+were put in: step times, prefill stalls, acceptance by position, answer lengths. Faults of real streams are switched on one at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from specsweep.client.trace import ActorReport, EngineCounters, PointTrace, RequestTrace, Turn
@@ -103,10 +103,24 @@ def run(engine: FakeEngine, prompts: Sequence[FakePrompt], *, requests: int | No
 
 
 def report(slots: int, start_ns: int, queue_empty_ns: int, wall_s: float, **changed: float) -> ActorReport:
-    facts = dict(lag_ms_p50=0.01, lag_ms_p99=0.05, lag_ms_max=0.2, lag_samples=1000, cpu_s=0.05 * wall_s, connections=slots, retries=0)
-    return ActorReport(
-        actor=0, host="here", pid=1, slots=slots, t_start_ns=start_ns, t_queue_empty_ns=queue_empty_ns, wall_s=wall_s, **(facts | changed)
+    """A client process that was never late."""
+    healthy = ActorReport(
+        actor=0,
+        host="here",
+        pid=1,
+        slots=slots,
+        t_start_ns=start_ns,
+        t_queue_empty_ns=queue_empty_ns,
+        wall_s=wall_s,
+        cpu_s=0.05 * wall_s,
+        lag_ms_p50=0.01,
+        lag_ms_p99=0.05,
+        lag_ms_max=0.2,
+        lag_samples=1000,
+        connections=slots,
+        retries=0,
     )
+    return replace(healthy, **changed)
 
 
 def _plan(engine: FakeEngine, prompts: Sequence[FakePrompt], requests: int | None) -> list[tuple[RequestTrace, FakePrompt]]:

@@ -190,7 +190,12 @@ def test_nothing_to_compare_is_no_success(store, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["monday"], "takes two sweeps"), (["monday", "friday"], "friday"), (["monday", "tuesday", "--metric", "speed"], "speed"), (["monday", "/no:x"], "/no")],
+    [
+        (["monday"], "takes two sweeps"),
+        (["monday", "friday"], "friday"),
+        (["monday", "tuesday", "--metric", "speed"], "speed"),
+        (["monday", "/no:x"], "/no"),
+    ],
 )
 def test_bad_input_is_named(arguments, named, store, capsys):
     assert main(["compare", *arguments, f"store={store.root}"]) == 2

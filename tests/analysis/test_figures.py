@@ -57,9 +57,16 @@ def test_speedup_figure_has_a_line_at_one_and_hollow_marks_for_ties(drawn):
 
 
 def test_series_keep_colour_and_marker_in_every_figure_and_never_share_both():
-    style = figures.styles([("none", True), *((f"s{i}", False) for i in range(40))])
+    style = figures.styles([("none", "none", True), *((f"s{i}", f"f{i % 9}", False) for i in range(40))])
     assert len(set(style.values())) == 41
     assert style["none"][0] == figures.BASELINE[0]
+
+
+def test_many_series_share_a_colour_by_drafter():
+    style = figures.styles([(f"{d} {k}", d, False) for d in ("ngram", "eagle3", "mtp") for k in range(6)])
+    assert len(set(style.values())) == 18
+    for drafter in ("ngram", "eagle3", "mtp"):
+        assert len({colour for name, (colour, _) in style.items() if name.startswith(drafter)}) == 1
 
 
 def test_simulated_is_in_every_title():

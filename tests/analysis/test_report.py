@@ -96,7 +96,10 @@ def test_failed_checks_failures_and_dropped_combinations_are_all_there():
 
 def test_positions_never_reached_are_explicit_and_other_columns_empty():
     table = build("q", samples.quickstart()).tables["acceptance_by_position"]
-    rows = {(r.record["workload"], r.record["draft_length"]): dict(zip([c.key for c in table.columns], r.cells, strict=True)) for r in table.rows}
+    rows = {
+        (r.record["workload"], r.record["draft_length"]): dict(zip([c.key for c in table.columns], r.cells, strict=True))
+        for r in table.rows
+    }
     assert rows["low_entropy", 8]["ar_cond_8"] == "not reached"
     assert rows["low_entropy", 4]["ar_cond_5"] == ""
     assert "[" in rows["low_entropy", 4]["ar_cond_1"]
@@ -152,7 +155,9 @@ def test_300_points_take_less_than_five_seconds():
             attempts.append(samples.attempt(samples.axes("none", None, bs, workload), rate=100 / bs**0.5, conversations=64))
             for drafter in ("ngram", "eagle3", "draft_model"):
                 for dl in (1, 2, 3, 4, 5, 7):
-                    attempts.append(samples.attempt(samples.axes(drafter, dl, bs, workload), rate=110 / bs**0.5, al=1 + dl / 4, conversations=64))
+                    attempts.append(
+                        samples.attempt(samples.axes(drafter, dl, bs, workload), rate=110 / bs**0.5, al=1 + dl / 4, conversations=64)
+                    )
     assert len(attempts) == 285
     html(build("warm", attempts[:2]))  # matplotlib's import and font cache are not what is timed
     started = time.process_time()
@@ -165,9 +170,7 @@ def test_300_points_take_less_than_five_seconds():
 
 
 def planned(attempts):
-    points = [
-        Point(a["point"]["point_id"], a["point"]["axes"], {}, a["point"]["declared"], a["point"]["baseline_id"]) for a in attempts
-    ]
+    points = [Point(a["point"]["point_id"], a["point"]["axes"], {}, a["point"]["declared"], a["point"]["baseline_id"]) for a in attempts]
     session = Session("s1", tuple(points), 1.0, tuple(1.0 for _ in points))
     return Plan("quickstart", (session,), tuple(Dropped(d["axes"], d["rule"], d["reason"]) for d in DROPPED))
 
@@ -213,7 +216,9 @@ def test_report_names_the_sweeps_when_it_cannot_choose(store, capsys):
     assert "quickstart, second" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "named"), [(["store=/nowhere/at/all"], "/nowhere/at/all"), (["engine=vllm"], "engine=vllm"), (["a", "b"], "a, b")])
+@pytest.mark.parametrize(
+    ("words", "named"), [(["store=/nowhere/at/all"], "/nowhere/at/all"), (["engine=vllm"], "engine=vllm"), (["a", "b"], "a, b")]
+)
 def test_report_refuses_what_it_does_not_understand(words, named, store, capsys):
     arguments = words if any(w.startswith("store=") for w in words) else [*words, f"store={store.root}"]
     assert main(["report", *arguments]) == 2

@@ -15,7 +15,9 @@ def one(*attempts):
 
 
 def arms(rate=120.0, bs=1, **drafting):
-    return samples.attempt(samples.axes("none", None, bs), rate=100), samples.attempt(samples.axes("ngram", 4, bs), rate=rate, al=2.0, **drafting)
+    return samples.attempt(samples.axes("none", None, bs), rate=100), samples.attempt(
+        samples.axes("ngram", 4, bs), rate=rate, al=2.0, **drafting
+    )
 
 
 def test_both_ratios_carry_the_true_speedup():
@@ -99,7 +101,10 @@ def test_resolved_command_lines_are_compared_flag_by_flag():
     [
         (lambda none, ngram: (ngram,), "the baseline is not measured yet"),
         (lambda none, ngram: (samples.attempt(samples.axes(), failed=True), ngram), "the baseline failed: engine: the engine died"),
-        (lambda none, ngram: (samples.attempt(samples.axes(), invalid="lag"), ngram), "the baseline's rates are not valid: lag = 0.034 (limit 0.01)"),
+        (
+            lambda none, ngram: (samples.attempt(samples.axes(), invalid="lag"), ngram),
+            "the baseline's rates are not valid: lag = 0.034 (limit 0.01)",
+        ),
         (lambda none, ngram: (none, samples.attempt(samples.axes("ngram", 4), baseline=False)), "no point with drafter none"),
         (lambda none, ngram: (none, samples.attempt(samples.axes("ngram", 4), failed=True)), "failed: engine: the engine died"),
     ],
@@ -219,7 +224,10 @@ def rows(*pairs):
     [
         ([(1, 1.3), (8, 1.1)], "pays at every batch size compared: BS 1 (1.30 [1.27, 1.33]), BS 8 (1.10 [1.08, 1.12])"),
         ([(1, 0.97), (8, 0.9)], "does not pay at any batch size compared: slower at BS 1 (0.97 [0.95, 0.99]), BS 8 (0.90 [0.88, 0.92])"),
-        ([(1, 1.0), (8, 1.01)], "no difference shown at any batch size compared, a tie: BS 1 (1.00 [0.98, 1.02]), BS 8 (1.01 [0.99, 1.03])"),
+        (
+            [(1, 1.0), (8, 1.01)],
+            "no difference shown at any batch size compared, a tie: BS 1 (1.00 [0.98, 1.02]), BS 8 (1.01 [0.99, 1.03])",
+        ),
         ([(8, 0.9), (1, 1.3)], "pays at BS 1 (1.30 [1.27, 1.33]); does not pay above BS 1: slower at BS 8 (0.90 [0.88, 0.92])"),
         (
             [(1, 1.3), (4, 1.0), (8, 0.9)],

@@ -112,6 +112,8 @@ async def stub(handler: Handler = answer, *, tls: ssl.SSLContext | None = None, 
         server.close()
         for writer in list(state.writers):
             writer.transport.abort()
+        await asyncio.sleep(0)  # so that the handlers see it
+        await asyncio.sleep(0)
 
 
 def planned(count: int, *, ramp: int = 0) -> list[PlannedRequest]:

@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-
 from specsweep.client.lag import LagProbe, summarise
 
 
@@ -14,7 +13,7 @@ async def test_a_stall_of_the_loop_is_seen_in_full_and_by_every_expiry_in_it() -
     probe = LagProbe(0.002)
     probe.start()
     await asyncio.sleep(0.05)
-    time.sleep(0.06)  # noqa: ASYNC251 - this is the stall
+    time.sleep(0.06)
     await asyncio.sleep(0.02)
     lag = probe.stop()
     assert 50 <= lag.max_ms <= 200

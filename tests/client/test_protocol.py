@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_stubs import END, HEAD, Call, chunk, event, stub
-
 from specsweep.client.protocol import Answer, Connection, body_framing, connect, parse_base_url, request_head
 from specsweep.client.wire import dechunk, split_head
+from stream_stubs import END, HEAD, Call, chunk, event, stub
 
 
 async def ask(base_url: str, body: bytes = b"{}") -> tuple[Answer, Connection]:
@@ -162,7 +162,7 @@ async def test_stamps_are_the_times_of_the_reads() -> None:
         assert times == sorted(times)
         assert answer.t_send_ns <= times[0]
         assert answer.t_end_ns == times[-1]
-        gaps_ms = [(b - a) / 1e6 for a, b in zip(times, times[1:], strict=False)]
+        gaps_ms = [(b - a) / 1e6 for a, b in pairwise(times)]
         assert all(gap >= 45 for gap in gaps_ms)
 
 

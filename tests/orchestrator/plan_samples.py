@@ -13,7 +13,7 @@ from specsweep.orchestrator.points import Plan, Point
 
 def contents() -> Contents:
     def model(spec: Mapping[str, Any]) -> str:
-        return "model " + str(spec.get("sha256") or spec.get("repo") or spec.get("file") or spec["path"])
+        return f"model {spec.get('sha256') or spec.get('repo') or spec.get('file') or spec['path']}+{spec.get('convert')}"
 
     def workload(recipe: Mapping[str, Any], isl: int) -> str:
         return f"workload {sorted((k, v) for k, v in recipe.items() if v not in (None, {}))} {isl}"

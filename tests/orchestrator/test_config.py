@@ -78,6 +78,13 @@ def test_a_dictionary_swept_twice_is_refused() -> None:
         compose(["engine.args={a:1},{a:2}", "engine.args={b:1},{b:2}"])
 
 
+def test_a_model_from_another_source_replaces_the_old_one() -> None:
+    target = only(plan_of("target.model={source:path,path:/models/x.gguf}")).config["target"]
+    assert target["model"] == {"source": "path", "path": "/models/x.gguf"}
+    merged = only(plan_of("target.model={convert:f32}")).config["target"]["model"]
+    assert (merged["source"], merged["convert"]) == ("wheel", "f32")
+
+
 def test_plus_adds_and_tilde_removes() -> None:
     config = only(plan_of("+target.reasoning_effort=high", "~engine.threads", "++workload.osl=64")).config
     assert config["target"]["reasoning_effort"] == "high"

@@ -28,7 +28,7 @@ def test_none_appears_once_whatever_the_draft_lengths() -> None:
     assert {p.axes["drafter.match_size"] for p in plan.points if p.is_baseline} == {None}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.sets(st.sampled_from(["ngram", "draft_model", "tiny"])),
     st.lists(st.integers(0, 70), min_size=1, max_size=3, unique=True),

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from plan_samples import ids, only, plan_of, write_groups
 from specsweep.client.trace import Sampling
 from specsweep.orchestrator import identity
+from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.identity import Contents
+from specsweep.orchestrator.plan import make_plan
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -122,6 +124,8 @@ def test_what_is_measured_names_the_point(override: str) -> None:
         "engine.cost.start_s=99",
         "target.cost.step_ms=99",
         "target.name=alias",
+        "target.max_model_len=4096",
+        "target.vocab_size=null",
         "+target.note=null",
         "+engine.more={}",
         "temperature=0",
@@ -138,8 +142,6 @@ def test_where_a_model_lies_is_no_part_but_its_content_is(tmp_path: Path) -> Non
         return identity.digest(Path(spec["path"]).read_text())
 
     def planned(folder: str, text: str) -> str:
-        from specsweep.orchestrator.plan import make_plan
-
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "m.gguf").write_text(text)
         mine = write_groups(
@@ -179,6 +181,26 @@ def test_declared_of_a_whole_config_is_what_the_grid_declares() -> None:
         assert identity.declared(point.config, contents()) == point.declared
 
 
+def test_real_models_and_workloads_have_contents() -> None:
+    plan = make_plan(["sweep=smoke"], contents=Contents())
+    assert len(ids(plan)) == 4
+    target, drafter = (plan.points[-1].declared[group]["model"] for group in ("target", "drafter"))
+    assert target != drafter
+    assert ids(make_plan(["sweep=smoke", "workload=low_entropy"], contents=Contents())).isdisjoint(ids(plan))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("target.model={source:path,path:/nowhere/x.gguf}", "target=tiny.*/nowhere/x.gguf"),
+        ("workload.corpus=/nowhere/x.jsonl", "/nowhere/x.jsonl"),
+    ],
+)
+def test_a_missing_file_is_found_out_before_anything_starts(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_plan(["sweep=smoke", override], contents=Contents())
+
+
 def test_every_sampling_field_is_declared() -> None:
     point = only(plan_of("workload.osl=7", "temperature=0.5", "workload.top_p=0.9", "workload.top_k=3", "seed=4"))
     assert Sampling(**point.declared["sampling"]) == Sampling(7, 0.5, 0.9, 3, 4, False)
@@ -201,7 +223,7 @@ def overrides(grid: dict[str, list[Any]]) -> list[str]:
     return [f"{axis}={','.join(map(str, values))}" for axis, values in grid.items()]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(_grids, _grids)
 def test_growing_a_sweep_never_renames_a_point(small: dict[str, list[Any]], more: dict[str, list[Any]]) -> None:
     grown = {axis: list(dict.fromkeys(more[axis] + small[axis])) for axis in AXES}  # new values in front, as in a rewritten sweep
@@ -209,6 +231,27 @@ def test_growing_a_sweep_never_renames_a_point(small: dict[str, list[Any]], more
     assert ids(before) <= ids(after)
     renamed = {p.point_id: dict(p.axes) for p in after.points}
     assert all(renamed[p.point_id] == p.axes for p in before.points)
+
+
+def test_declared_can_be_read() -> None:
+    point = next(p for p in plan_of("sweep=quickstart").points if p.short_id == PINNED["ngram 4 1 low_entropy"])
+    assert {k: v for k, v in point.declared.items() if k != "workload"} == {
+        "batch_size": 1,
+        "draft_length": 4,
+        "drafter": {"method": "ngram", "stateful": False, "match_size": 4},
+        "engine": {"name": "llamacpp", "version": "2026.10.11549", "dialect": "llamacpp", "max_batch": 8},
+        "hardware": None,
+        "isl": 256,
+        "repeat": 1,
+        "requests_per_slot": 4,
+        "sampling": {"max_tokens": 128, "temperature": 0.0, "top_p": 1.0, "top_k": -1, "seed": 0, "ignore_eos": False},
+        "schema_version": 1,
+        "target": {
+            "model": "model b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53+f16",
+            "tensor_parallel": 1,
+            "gpus": 0,
+        },
+    }
 
 
 def test_pinned() -> None:
@@ -221,8 +264,8 @@ def test_pinned() -> None:
 
 
 PINNED = {
-    "none None 1 low_entropy": "59bb201d88d7736c",
-    "ngram 4 1 low_entropy": "daff0fee59fda575",
-    "ngram 8 8 high_entropy": "89cb063b0376a423",
+    "none None 1 low_entropy": "6be7ca39155368d3",
+    "ngram 4 1 low_entropy": "a5398c0b94eb6da0",
+    "ngram 8 8 high_entropy": "e1b78e68e4322279",
 }
-PINNED_ALL = "862e5c4ed374a5a6"
+PINNED_ALL = "b3d5feab3a94622e"

@@ -119,7 +119,7 @@ def test_a_target_without_cost_figures_has_an_estimate(tmp_path: Path) -> None:
 
 
 def test_many_points_take_seconds() -> None:
-    """A hundred thousand take some 3 s of CPU (bench/plan.py); a quadratic step anywhere would show at a fifth of that."""
+    """A hundred thousand take some 3 s of CPU (`python -m bench plan`); a quadratic step anywhere would show at a fifth of that."""
     start = time.process_time()
     plan = plan_of("sweep=quickstart", "batch_size=range(1,101)", "draft_length=range(1,6)", "isl=range(100,2100,100)")
     assert len(ids(plan)) == len(plan.points) == 2 * 20 * 100 * 6

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.store import Store
+from specsweep.orchestrator.tracking_mlflow import pareto_png
 from specsweep.orchestrator.tracking_projection import run_content, run_name
 from store_samples import axes, measurement, record, trace
 
@@ -105,3 +106,13 @@ def test_long_texts_are_cut_to_what_mlflow_takes(tmp_path: Path) -> None:
     content = run_content(landed(tmp_path, measurement(), env={"flags": {"argv": "x" * 20_000}}, config={"a" * 300: "y" * 9000}))
     assert max(map(len, content.tags.values())) <= 5000
     assert all(len(k) <= 250 and len(v) <= 6000 for k, v in content.params.items())
+
+
+def test_the_pareto_figure_is_drawn_from_what_there_is() -> None:
+    grid = [axes(d, 4, b) for d in ("none", "ngram") for b in (1, 8)]
+    landed = [{"point": record(v), "measurement": measurement(drafter=v["drafter"], tps=50.0 * v["batch_size"])} for v in grid]
+    failed = {"point": record(axes(batch_size=2), status="failed"), "measurement": None}
+    pictures = [pareto_png([failed, *landed[:n]]) for n in range(len(landed) + 1)]
+    assert pictures[0] is None, "nothing measured, nothing drawn"
+    assert all(p is not None and p.startswith(b"\x89PNG") for p in pictures[1:])
+    assert len(set(pictures)) == len(pictures), "every point changes it"

@@ -1,0 +1,45 @@
+"""`specsweep sync`: makes MLflow agree with the store, after it was away, after a crash, or for a server that is new."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.cli.selection import METAVAR, sweeps_or_all
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, TrackingError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar=METAVAR, help="sweep names (all of the store if none) and where results live")
+    parser.add_argument("--uri", help="the MLflow server or database; default: MLFLOW_TRACKING_URI, else sqlite inside the store")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 5 if MLflow is away or would not take something: the store is whole, and the same command finishes the rest."""
+    from specsweep.orchestrator.tracking import sync, tracking_uri, ui_command
+
+    names, store = sweeps_or_all(args.words)
+    uri = args.uri or tracking_uri(store)
+    results, away = [], ""
+    for name in names:
+        try:
+            results.append(sync(store, name, uri))
+        except TrackingError as error:
+            away = error.message
+            break
+    refused = [line for result in results for line in result.refused]
+    damaged = sorted({line for result in results for line in result.damaged})
+    if args.json:
+        emit_json({"store": str(store.root), "sweeps": [dataclasses.asdict(r) for r in results], "error": away or None})
+    elif results:
+        counts = ("created", "unchanged", "repaired", "superseded")
+        rows = [(r.sweep, *(str(getattr(r, c)) for c in counts), r.link) for r in results]
+        print_table(f"MLflow at {results[0].uri}", ("sweep", *counts, "page"), rows, right=(1, 2, 3, 4))
+        if (command := ui_command(uri)) is not None:
+            print(f"\nto look at it: {command}")
+    for line in [*(f"refused: {r}" for r in refused), *(f"cannot be read: {d}" for d in damaged), *([away] if away else [])]:
+        print(f"specsweep sync: {line}", file=sys.stderr)
+    return EXIT_INCOMPLETE if away or refused else EXIT_OK

@@ -1,0 +1,289 @@
+"""Client processes: what one reads of its own exchanges, and what becomes of a point, of Ray and of us when one is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from specsweep.client.actors import (
+    ClientActor,
+    ClientPool,
+    Endpoint,
+    LostActor,
+    PointLoad,
+    default_processes,
+    exit_fact,
+)
+from specsweep.client.load import LoadSpec
+from specsweep.client.load_plan import in_flight_floor
+from specsweep.client.local_ray import process_runs
+from specsweep.client.trace import PointTrace, from_table
+from stream_stubs import DONE, END, HEAD, Call, Stub, answer_tokens, planned, stub_in_thread, token_event
+
+PATH = "/v1/completions"
+
+
+@pytest.mark.parametrize(("batch_size", "processes"), [(1, 1), (64, 1), (65, 2), (128, 2), (256, 4), (512, 8), (4096, 8)])
+def test_default_number_of_processes(batch_size: int, processes: int) -> None:
+    assert default_processes(batch_size) == processes
+
+
+def test_one_process_reads_its_own_exchanges_after_the_window() -> None:
+    async def handler(call: Call) -> None:
+        if b'"n":3' in call.body:
+            await call.send(b'HTTP/1.1 400 Bad Request\r\nContent-Length: 17\r\n\r\n{"error":"no way"}'[:-1])
+        else:
+            await answer_tokens(call)
+
+    with stub_in_thread(handler) as server:
+        actor = ClientActor(5)
+        assert actor.prepare(LoadSpec(server.base_url, PATH, (), 2, planned(6, ramp=2), 5.0, actor=5)) == 2
+        actor.run(0)
+        table, raw = actor.read("vllm", 3, True)
+    trace = from_table(table)
+    assert trace.batch_size == 2
+    assert [a.actor for a in trace.actors] == [5]
+    assert {r.actor for r in trace.requests} == {5}
+    by_index = {r.index: r for r in trace.requests}
+    assert by_index[0].read.output_ids == [1, 2, 3, 4]
+    assert by_index[0].read.chunk_tokens == [1, 2, 1]
+    assert [by_index[i].phase for i in (0, 1, 2)] == ["ramp", "ramp", "main"]
+    assert by_index[3].read.outcome == "failed"
+    assert by_index[3].read.error_kind == "http_status"
+    assert by_index[0].t_send_ns < by_index[0].read.chunk_t_ns[0] <= by_index[0].t_end_ns
+    assert sorted(index for index, _, _ in raw) == list(range(6))
+    assert all(exchange.reads for _, _, exchange in raw)
+
+
+def test_requests_that_were_never_sent_are_connect_failures() -> None:
+    actor = ClientActor(0)
+    actor.prepare(LoadSpec("http://127.0.0.1:9", PATH, (), 1, planned(9), 5.0))
+    actor.run(0)
+    trace = from_table(actor.read("vllm", None, False)[0])
+    assert [r.read.error_kind for r in trace.requests] == ["connect"] * 9
+
+
+def test_order_of_calls_is_checked() -> None:
+    with pytest.raises(RuntimeError, match="run before prepare"):
+        ClientActor(0).run(0)
+    with pytest.raises(RuntimeError, match="read before run"):
+        ClientActor(0).read("vllm", None, False)
+
+
+def test_exit_fact_leaves_the_guesses_out() -> None:
+    words = (
+        "The actor died unexpectedly before finishing this task.\n\tpid: 1\nThe actor is dead because its worker process has died. "
+        "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. "
+        "Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop"
+    )
+    assert exit_fact(words) == "SYSTEM_ERROR: Worker unexpectedly exits with a connection error code 2. End of file."
+    assert exit_fact("class\n  node died  \n") == "node died"
+    assert exit_fact("") == "no reason was given"
+
+
+# -- with Ray. One Ray for all of them: it takes seconds to start.
+
+
+async def slow(call: Call) -> None:
+    await call.send(HEAD, token_event([1]), token_event([2]), token_event([3, 4], "length"), DONE + END, pause_s=0.02)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Stub]:
+    with stub_in_thread(slow) as state:
+        yield state
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ClientPool]:
+    pool = ClientPool()
+    yield pool
+    pool.close()
+
+
+def load(server: Stub, batch_size: int, count: int, processes: int | None = None, *, raw: bool = False) -> PointLoad:
+    requests = planned(count, ramp=batch_size)
+    return PointLoad(Endpoint(server.base_url), PATH, "vllm", batch_size, requests, 3, 20.0, raw, processes)
+
+
+def check_whole(trace: PointTrace, batch_size: int, count: int, processes: int) -> None:
+    assert trace.batch_size == batch_size
+    assert [r.index for r in trace.requests] == list(range(count))
+    assert {r.read.outcome for r in trace.requests} == {"ok"}
+    assert [a.actor for a in trace.actors] == list(range(processes))
+    assert len({a.pid for a in trace.actors}) == processes
+    assert sum(a.slots for a in trace.actors) == batch_size
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_ray_started_from_a_thread_outlives_that_thread(pool: ClientPool, server: Stub) -> None:
+    """Ray's processes die with the thread that started them, and asyncio's worker threads end with their loop."""
+    for _ in range(2):
+        result = asyncio.run(asyncio.to_thread(pool.measure, load(server, 2, 8, 1)))
+        check_whole(result.trace, 2, 8, 1)
+    assert len({m.pid for m in pool.members}) == 1
+    with pytest.raises(RuntimeError, match="one ClientPool at a time"):
+        ClientPool().start()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_actors_keep_the_batch_size_in_flight_together(pool: ClientPool, server: Stub, capfd: pytest.CaptureFixture[str]) -> None:
+    server.running_max = 0
+    result = pool.measure(load(server, 12, 96, 4, raw=True))
+    check_whole(result.trace, 12, 96, 4)
+    assert server.running_max == 12
+    first_wave = max(r.t_send_ns for r in result.trace.requests if r.phase == "ramp")
+    empty = min(a.t_queue_empty_ns for a in result.trace.actors)
+    assert in_flight_floor(result.trace.requests, first_wave, empty, gap_ns=50_000_000) == 12
+    sends = [r.t_send_ns for r in result.trace.requests if r.phase == "ramp"]
+    assert max(sends) - min(sends) < 250_000_000  # one start for all
+    assert result.raw is not None
+    assert [index for index, _, _ in result.raw] == list(range(96))
+    assert result.raw[7][1].index == 7
+    assert pool.measure(load(server, 2, 8)).raw is None  # a smaller point uses the same processes
+    assert len(pool.members) == 4
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_actor_that_is_killed_in_the_window_fails_the_point_and_the_next_one_gets_fresh_actors(
+    pool: ClientPool, server: Stub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pool.start(4)
+    victim = pool.members[2]
+    before = server.requests
+    killed_at = []
+
+    def kill() -> None:
+        while server.requests < before + 24:
+            time.sleep(0.005)
+        os.kill(victim.pid, signal.SIGKILL)
+        killed_at.append(time.monotonic())
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(LostActor) as lost:
+        pool.measure(load(server, 8, 2000, 4))
+    assert time.monotonic() - killed_at[0] < 5
+    thread.join()
+    assert (lost.value.actor, lost.value.pid, lost.value.node) == (2, victim.pid, os.uname().nodename)
+    assert f"actor 2 (pid {victim.pid} on {os.uname().nodename})" in str(lost.value)
+    assert "common causes" not in str(lost.value)
+    assert pool.members == ()
+    check_whole(pool.measure(load(server, 8, 40, 4)).trace, 8, 40, 4)
+    assert victim.pid not in {m.pid for m in pool.members}
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_actor_that_is_dead_before_the_start_is_replaced(pool: ClientPool, server: Stub) -> None:
+    pool.start(2)
+    victim = pool.members[1].pid
+    os.kill(victim, signal.SIGKILL)
+    while process_runs(victim):
+        time.sleep(0.01)
+    check_whole(pool.measure(load(server, 4, 16, 2)).trace, 4, 16, 2)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_abort_ends_a_running_measurement(pool: ClientPool, server: Stub) -> None:
+    pool.start(2)
+    before = server.requests
+
+    def abort() -> None:
+        while server.requests < before + 8:
+            time.sleep(0.005)
+        pool.abort()
+
+    thread = threading.Thread(target=abort)
+    thread.start()
+    with pytest.raises(LostActor, match=r"abort\(\)"):
+        pool.measure(load(server, 4, 4000, 2))
+    thread.join()
+    check_whole(pool.measure(load(server, 4, 16, 2)).trace, 4, 16, 2)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ray_itself_may_die(pool: ClientPool, server: Stub, capfd: pytest.CaptureFixture[str]) -> None:
+    pool.start(2)
+    raylet = next(p for p in psutil.Process().children() if p.name() == "raylet")
+    before = server.requests
+
+    def kill() -> None:
+        while server.requests < before + 8:
+            time.sleep(0.005)
+        raylet.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    started = time.monotonic()
+    with pytest.raises(LostActor):
+        pool.measure(load(server, 4, 4000, 2))
+    assert time.monotonic() - started < 12  # Ray's own verdict takes longer than that
+    thread.join()
+    check_whole(pool.measure(load(server, 4, 16, 2)).trace, 4, 16, 2)
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_nothing_outlives_a_runner_that_is_killed(server: Stub, tmp_path: Path) -> None:
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from stream_stubs import planned
+        from specsweep.client.actors import *
+        pool = ClientPool()
+        pool.start(2)
+        print("ready", flush=True)
+        pool.measure(PointLoad(Endpoint({server.base_url!r}), {PATH!r}, "vllm", 4, planned(100000, ramp=4), processes=2))
+    """
+    before = server.requests
+    runner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, cwd=tmp_path, text=True)
+    try:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        while server.requests < before + 20:
+            time.sleep(0.01)
+        family = psutil.Process(runner.pid).children(recursive=True)
+        assert len(family) >= 5  # gcs, raylet, its agents, the actors, the reaper
+        folders = {
+            arg.split("/session_")[0].split("=")[-1]
+            for p in family
+            for arg in p.cmdline()
+            if "/specsweep-ray-" in arg and "/session_" in arg
+        }
+        assert len(folders) == 1
+        runner.kill()
+        runner.wait()
+        deadline = time.monotonic() + 5
+        while (left := [p.pid for p in family if process_runs(p.pid)]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
+        folder = Path(folders.pop())
+        while folder.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not folder.exists()
+    finally:
+        runner.kill()
+        runner.wait()
