@@ -122,7 +122,7 @@ def validity_table(attempts: Iterable[Attempt]) -> Table:
                 "check": "measured",
                 "value": None,
                 "limit": None,
-                "affects": "all",
+                "affects": ["all"],
                 "message": why_invalid(attempt),
                 "error_kind": kind,
             }
@@ -131,7 +131,7 @@ def validity_table(attempts: Iterable[Attempt]) -> Table:
             keys = ("value", "limit", "affects", "message")
             record = {**common, "check": check["name"], **{k: check.get(k) for k in keys}}
             cells = (where, check["name"], short_number(check.get("value")), short_number(check.get("limit")))
-            rows.append(Row((*cells, str(check.get("affects", "")), str(check.get("message", ""))), record))
+            rows.append(Row((*cells, ", ".join(check.get("affects") or ()), str(check.get("message", ""))), record))
     return Table("validity", "Checks that failed", columns, tuple(rows))
 
 

@@ -25,7 +25,8 @@ from specsweep.analysis.sections import (
     write_speed,
     write_step_times,
 )
-from specsweep.analysis.sheet import PointFacts, Sheet
+from specsweep.analysis.sheet import SCOPE, PointFacts, Sheet
+from specsweep.analysis.stats import LEVEL
 from specsweep.analysis.window import InFlight, Window, describe, in_flight, steady_window
 from specsweep.client.trace import PointTrace, RequestTrace
 
@@ -60,7 +61,7 @@ def measure(trace: PointTrace, facts: PointFacts) -> dict[str, Any]:
     found = _checks(sheet, trace, facts, window, flight, chosen, steps, speed, step_times)
     by_position, base = positions(chosen.scored, no_steps, facts)
     if by_position:
-        sheet.ci["ar_cond"] = {"method": "jackknife-t over conversations", "source": base}
+        sheet.ci["ar_cond"] = {"method": "jackknife-t over conversations", "level": LEVEL, "scope": SCOPE, "source": base}
     return {
         "schema_version": MEASUREMENT_SCHEMA_VERSION,
         "simulated": trace.simulated,

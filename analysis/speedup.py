@@ -5,7 +5,7 @@ Two ratios, each named, because they answer different questions:
 * **user TPS**: mean over requests of (tokens after the first chunk / time after it), with drafter over without. Both arms
   ran the same prompts, so the ratio is paired over conversations (jackknife-t): what makes one prompt easy to generate
   fast is common to both arms and cancels. What all conversations of an arm have in common (its engine steps) is added as the arm's own
-  measurement gives it. A conversation that was sent several times enters with its pooled rate.
+  measurement gives it.
 * **output TPS**: tokens of all requests per second of the steady window, with over without. Requests share engine steps,
   so the interval comes from blocks of time, not from resampling requests.
 
@@ -137,21 +137,18 @@ class _PairRatios:
 
 
 def _ratios(attempt: Attempt, baseline: Attempt) -> _PairRatios:
-    common = [(a, b) for a, b in _common(attempt, baseline) if min(a["decode_s"], b["decode_s"], a["requests"], b["requests"]) > 0]
+    common = [(a, b) for a, b in _common(attempt, baseline) if a.get("rate_requests") and b.get("rate_requests")]
     return _PairRatios(_user_ratio(common, attempt, baseline), _block_ratio(attempt, baseline), len(common))
 
 
 def _user_ratio(common: Sequence[Pair], attempt: Attempt, baseline: Attempt) -> Estimate | None:
-    a, b = [x for x, _ in common], [x for _, x in common]
-    if not sum(c["decode_tokens"] for c in a) or not sum(c["decode_tokens"] for c in b):
+    """``rate_sum`` is the sum over a conversation's requests of their rates, so the ratio is that of two means over requests."""
+    if not common:
         return None
+    a, b = [x for x, _ in common], [x for _, x in common]
     shared = sum(_ci_fact(arm, "user_tps_mean", "shared_rel_var") for arm in (attempt, baseline))
-    return _from_interval(stats.paired_ratio(_rate_sums(a), _column(a, "requests"), _rate_sums(b), _column(b, "requests"), shared=shared))
-
-
-def _rate_sums(conversations: Sequence[Mapping[str, Any]]) -> Floats:
-    """Σ over a conversation's requests of its decode rate, tokens/s."""
-    return np.array([c["requests"] * c["decode_tokens"] / c["decode_s"] for c in conversations], float)
+    columns = (_column(arm, name) for arm in (a, b) for name in ("rate_sum", "rate_requests"))
+    return _from_interval(stats.paired_ratio(*columns, shared=shared))
 
 
 def _column(conversations: Sequence[Mapping[str, Any]], name: str) -> Floats:

@@ -19,7 +19,7 @@ GPU_FIELDS = ("name", "driver_version", "clocks.sm", "clocks.mem", "power.draw",
 def environment(spec: EngineSpec, engine_facts: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, Any]:
     """``drafter`` is what may differ between the arms of a speedup; ``unstable`` is recorded but is not part of ``env_id``."""
     return {
-        "engine": {"name": spec.engine, **engine_facts},
+        "engine": {"name": spec.engine, "version": spec.version or "unknown", **engine_facts},
         "flags": dict(spec.flags),
         "drafter": dict(spec.drafter_flags),
         "host": dict(host),

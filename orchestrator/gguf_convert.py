@@ -36,10 +36,16 @@ class ConversionError(ValueError):
 
 
 def requantise(source: Path, target: Path, kind: str) -> None:
-    """Copy the GGUF ``source`` to ``target`` with its matrices as ``kind`` (``f16`` or ``f32``) and its vectors as F32."""
+    """Copy the GGUF ``source`` to ``target`` with its matrices as ``kind`` (``f16`` or ``f32``) and its vectors as F32.
+
+    Raises :class:`ConversionError` for a file that is damaged or holds a quantisation that NumPy cannot undo.
+    """
     import gguf
 
-    reader = gguf.GGUFReader(source)
+    try:
+        reader = gguf.GGUFReader(source)
+    except (ValueError, IndexError, KeyError, OSError) as e:  # whatever its NumPy views trip over first
+        raise ConversionError(f"{source} is damaged or no GGUF that can be read: {e}") from e
     architecture = str(reader.fields["general.architecture"].contents())
     writer = gguf.GGUFWriter(target, architecture)
     replaced = ("general.architecture", "general.file_type", "general.quantization_version")
@@ -49,7 +55,11 @@ def requantise(source: Path, target: Path, kind: str) -> None:
             writer.add_key_value(name, field.contents(), field.types[0], inner)
     _add_file_type(writer, kind)
     for tensor in reader.tensors:
-        _add_tensor(writer, tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type), kind)
+        try:
+            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError as e:
+            raise ConversionError(f"{source}: tensor {tensor.name} is {tensor.tensor_type.name}, which cannot be dequantised here") from e
+        _add_tensor(writer, tensor.name, values, kind)
     _write(writer)
 
 

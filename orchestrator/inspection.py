@@ -147,17 +147,18 @@ def _read(index: int, request: RecordedRequest, wire: Dialect, draft_length: int
     n_prompt = len(prompt) if isinstance(prompt, list) else None
     turn = wire.read(request.exchange, draft_length=draft_length, n_prompt=n_prompt)
     exchange, plan = request.exchange, request.plan
-    asked = json.dumps(prompt if prompt is not None else body.get("messages"))
+    words = json.dumps(prompt if prompt is not None else body.get("messages"))
+    asked = body.get("max_tokens", body.get("n_predict"))
     return RequestTrace(
         index=index,
-        prompt_id=str(plan.get("prompt_id") or hashlib.sha256(asked.encode()).hexdigest()[:12]),
+        prompt_id=str(plan.get("prompt_id") or hashlib.sha256(words.encode()).hexdigest()[:12]),
         conversation_id=request.name,
         turn=0,
         category="",
         phase="ramp" if plan.get("phase") == "ramp" else "main",
         pass_index=0,
         n_prompt=n_prompt if n_prompt is not None else -1,
-        max_tokens=int(body.get("max_tokens", body.get("n_predict", -1))),
+        max_tokens=asked if isinstance(asked, int) else -1,
         actor=0,
         slot=0,
         t_send_ns=exchange.t_send_ns,

@@ -109,12 +109,18 @@ async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
 
 
 async def measure_point(
-    point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, engine_version: str, actors: int | None
+    point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, found: Mapping[str, Any], actors: int | None
 ) -> Measured:
-    """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find."""
+    """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find.
+
+    ``found``: what is known of the running engine (``version``, ``slots`` where it says).
+    """
     config = point.config
+    engine_version = str(found.get("version", "unknown"))
+    max_batch = config["engine"].get("max_batch") or found.get("slots")
     wire = dialect(config["engine"]["dialect"])
     length = point.axes["draft_length"]
+    drafting = None if length is None else int(length)
     before = await until_idle(wire, engine)
     load = PointLoad(
         endpoint=Endpoint(engine.base_url, engine.headers),
@@ -122,7 +128,7 @@ async def measure_point(
         dialect=wire.name,
         batch_size=int(point.axes["batch_size"]),
         requests=requests,
-        draft_length=None if length is None else int(length),
+        draft_length=0 if point.is_baseline else drafting,  # 0: nothing is drafted, so a chunk of two tokens is two steps
         stall_s=float(config["measure"]["stall_seconds"]),
         record_raw=bool(config.get("record_raw")),
         processes=actors,
@@ -140,12 +146,12 @@ async def measure_point(
     trace.meta |= {"dialect": wire.name, "engine_version": engine_version, "point_id": point.point_id}
     facts = PointFacts(
         batch_size=int(point.axes["batch_size"]),
-        draft_length=None if length is None else int(length),
+        draft_length=drafting,
         drafter=str(config["drafter"]["method"]),
         stateful=bool(config["drafter"].get("stateful")),
         gpus=int(config["target"].get("gpus") or 0),
         step_clock=config["engine"]["step_clock"],
-        max_batch=int(config["engine"]["max_batch"]) if config["engine"].get("max_batch") else None,
+        max_batch=int(max_batch) if max_batch else None,
     )
     numbers = await asyncio.to_thread(measure, trace, facts)
     evidence: dict[str, str | bytes] = {}
@@ -171,7 +177,7 @@ def recording(point: Point, wire: Dialect, engine_version: str, raw: Any, before
                 label=f"{point.short_id} {point.axes['engine']} {point.axes['drafter']}",
                 dialect=wire.name,
                 version=engine_version,
-                draft_length=point.axes["draft_length"],
+                draft_length=0 if point.is_baseline else point.axes["draft_length"],
             )
             writer.metrics("before", before)
             for name, planned, exchange in raw:

@@ -184,9 +184,7 @@ class Runner:
     async def _measure(self, point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool) -> Measured:
         for attempt in range(1, POINT_TRIES + 1):
             try:
-                return await measure_point(
-                    point, requests, engine, pool, engine_version=str(self._env["engine"].get("version", "unknown")), actors=self.actors
-                )
+                return await measure_point(point, requests, engine, pool, found=self._env["engine"], actors=self.actors)
             except RuntimeError as lost:  # LostActor, or Ray itself
                 self.store.event(self.plan.name, "actor_lost", point_id=point.point_id, fact=str(lost))
                 if attempt == POINT_TRIES or engine.ended() is not None:

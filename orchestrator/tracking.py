@@ -15,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -54,8 +56,10 @@ def ui_command(uri: str) -> str | None:
     """What to type to see a database that no server serves yet; None if ``uri`` is a server."""
     if uri.startswith(("http://", "https://")):
         return None
+    here = Path(sys.executable).with_name("mlflow")
+    program = "mlflow" if shutil.which("mlflow") or not here.exists() else os.path.relpath(here)
     # Without the job executor the server needs a quarter of the memory.
-    return f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --backend-store-uri '{shown(uri)}' --port {UI_PORT}"
+    return f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false {program} server --backend-store-uri '{shown(uri)}' --port {UI_PORT}"
 
 
 def _open(store: Store, view: SweepView, uri: str) -> Experiment:

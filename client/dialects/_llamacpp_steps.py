@@ -107,19 +107,22 @@ def _place(steps: Steps, group: Group, size: int, drafted: int, accepted: int, d
     if not steps.tokens and drafted and size > 1:  # the first token is the prefill's, whatever was seen of it
         steps.add(group, 1, 0, 0)
         size, hidden = size - 1, max(hidden - 1, 0)
-    count = size - accepted
+    least = -(-drafted // draft_length) if draft_length else min(drafted, 1)  # verify steps under this jump of draft_n
+    count = max(size - accepted, least)
     if count <= 1:
         steps.add(group, size, drafted, accepted)
         return
     if count - 1 > hidden:
         shared = f"tokens {group.last - size + 1} to {group.last}"
         steps.repairs.append(f"{count} steps share one predicted_ms ({group.ms:g}, {shared}); split by the counters")
-    verify = min(count, -(-drafted // draft_length) if draft_length else 1) if drafted else 0
+    verify = min(count, least)
     plain = [(1, 0, 0)] * (count - verify)
     verified = _shares(verify, drafted, accepted, draft_length)
     # Silent steps came before the step that shows; under one predicted_ms the counters rise first.
     for share in [*plain, *verified] if hidden else [*verified, *plain]:
         steps.add(group, *share)
+    # More steps than tokens allow: the newest has silent tokens that are still to be counted.
+    steps.tokens[-1] -= accepted + count - size
 
 
 def _shares(verify: int, drafted: int, accepted: int, draft_length: int | None) -> list[tuple[int, int, int]]:

@@ -58,7 +58,7 @@ def fit(text: str, isl: int, padding: str = DEFAULT_PADDING) -> Fitted:
     ids = encode(text + padding * -(-missing // unit))
     if len(ids) + unit < isl:
         raise WorkloadError(
-            f"workload.padding={padding!r} merges with itself when repeated and cannot fill isl={isl}; take a sentence that ends in a line break"
+            f"workload.padding={padding!r} merges with itself and cannot fill isl={isl}; take a sentence with a line break at its end"
         )
     padded = decode(ids[:isl])
     return Fitted(padded, count(padded), missing / isl)

@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
         store.write_plan(plan, args.overrides)
-        outcome, uri = _execute(plan, store, base)
-    return _finish(plan, store, outcome, uri, as_json=args.json)
+        outcome, tracker = _execute(plan, store, base)
+    return _finish(plan, store, outcome, tracker, as_json=args.json)
 
 
-def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, str | None]:
+def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, Any]:
     from specsweep.orchestrator.cost import request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
@@ -77,7 +77,7 @@ def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, str | N
         store.event(plan.name, f"run_{ended}", measured=runner.outcome.measured, failed=runner.outcome.failed, invalid=runner.outcome.invalid)
         if tracker is not None:
             tracker.finish()
-    return runner.outcome, tracker.uri if tracker is not None else None
+    return runner.outcome, tracker
 
 
 async def _until_signal(work: Callable[[], Any]) -> Any:
@@ -93,7 +93,7 @@ async def _until_signal(work: Callable[[], Any]) -> Any:
         raise KeyboardInterrupt from None
 
 
-def _finish(plan: Plan, store: Any, outcome: Any, uri: str | None, *, as_json: bool) -> int:
+def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool) -> int:
     from specsweep.orchestrator.cli.report import print_tables, render_sweep, rows_of
     from specsweep.orchestrator.tracking import ui_command
 
@@ -107,8 +107,10 @@ def _finish(plan: Plan, store: Any, outcome: Any, uri: str | None, *, as_json: b
     else:
         print_tables(view)
         _say(f"\nreport: {next((p for p in paths if p.suffix == '.html'), paths[0])}")
-        if uri is not None:
-            _say(f"MLflow: {ui_command(uri) or uri}")
+        if tracker is not None:
+            _say(f"MLflow: {ui_command(tracker.uri) or tracker.uri}")
+            if tracker.link:
+                _say(f"        then {tracker.link}")
         if failed or invalid:
             _say(f"{failed} points failed, {invalid} are invalid; `specsweep status {plan.name} store={store.root}` says why")
     if outcome.worst is not None and not any(m for m, _ in states):

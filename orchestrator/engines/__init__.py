@@ -24,6 +24,7 @@ class EngineSpec:
     engine: str
     argv: tuple[str, ...]
     model_name: str
+    version: str | None = None  # None: what the running engine says of itself
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # name → text; ``{files}`` in argv is the folder that holds them
     port: int | None = None  # None: any free one

@@ -8,6 +8,7 @@ the draft model's ``n_max``; its own ``size_m`` is the draft length.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -35,6 +36,9 @@ class LlamaCpp:
             found.append(("draft_length_limit", f"llama.cpp drafts at most {MAX_DRAFT_LENGTH} tokens here; draft_length is {length}"))
         if int(config["target"].get("tensor_parallel") or 1) > 1:
             found.append(("tensor_parallel", "llama.cpp has no tensor parallelism over ranks; set target.tensor_parallel=1"))
+        wanted = config["engine"].get("version")
+        if config["cluster"]["kind"] == "local" and wanted and str(wanted) != installed_version():
+            found.append(("engine_version", f"engine.version={wanted} is asked for, but xllamacpp {installed_version()} is installed"))
         return found
 
     def spec(self, config: Mapping[str, Any], models: SessionModels, *, n_ctx_per_slot: int) -> EngineSpec:
@@ -55,6 +59,7 @@ class LlamaCpp:
             argv=(sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", "{files}/server.json", "{port}"),
             files={"server.json": json.dumps(settings, indent=2)},
             model_name=str(config["target"]["name"]),
+            version=installed_version(),
             port=engine.get("port"),
             startup_timeout_s=float(engine.get("startup_timeout_s") or 120.0),
             gpus=int(config["target"].get("gpus") or 0),
@@ -75,11 +80,18 @@ class LlamaCpp:
 
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         props = answers.get("/props") or {}
-        try:
-            wheel = version("xllamacpp")
-        except PackageNotFoundError:  # pragma: no cover - a dependency of ours
-            wheel = "unknown"
-        return {"version": wheel, "build": str(props.get("build_info", "unknown"))}
+        found: dict[str, Any] = {"build": str(props.get("build_info", "unknown"))}
+        if "total_slots" in props:
+            found["slots"] = int(props["total_slots"])
+        return found
+
+
+@functools.cache
+def installed_version() -> str:
+    try:
+        return version("xllamacpp")
+    except PackageNotFoundError:  # pragma: no cover - a dependency of ours
+        return "unknown"
 
 
 def _drafter_settings(config: Mapping[str, Any], models: SessionModels) -> dict[str, Any]:

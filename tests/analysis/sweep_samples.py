@@ -100,6 +100,8 @@ def attempt(
             "accepted": int(2 * (tokens[i] - steps[i])),
             "decode_tokens": int(2 * tokens[i]),
             "decode_s": float(2 * tokens[i] / rates[i]),
+            "rate_requests": 2,
+            "rate_sum": float(2 * rates[i]),
             "output_tokens": int(2 * tokens[i] + 2),
             "latency_s": float(2 * tokens[i] / rates[i] + 0.1),
         }
@@ -123,12 +125,12 @@ def attempt(
     if dl:
         put("al_verify", al + 0.02, 0.09)
     checks = [
-        {"name": "lag_p99_share", "value": 0.002, "limit": 0.01, "ok": True, "affects": "tps", "message": "client lag is small"},
-        {"name": "requests_per_slot", "value": 4.0, "limit": 4.0, "ok": True, "affects": "all", "message": ""},
+        {"name": "lag_p99_share", "value": 0.002, "limit": 0.01, "ok": True, "affects": ["tps"], "message": "client lag is small"},
+        {"name": "requests_per_slot", "value": 4.0, "limit": 4.0, "ok": True, "affects": ["all"], "message": ""},
     ]
     if invalid:
         checks.append(
-            {"name": invalid, "value": 0.034, "limit": 0.01, "ok": False, "affects": "tps", "message": "the client was the bottleneck"}
+            {"name": invalid, "value": 0.034, "limit": 0.01, "ok": False, "affects": ["tps"], "message": "the client was the bottleneck"}
         )
     p = 1 - 1 / al if al > 1 else 0.0
     measurement = {

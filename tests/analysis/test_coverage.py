@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine, FakePrompt, run
 from specsweep.analysis import stats
+from specsweep.analysis.measure import PointFacts, measure
 from specsweep.analysis.timing import BLOCKS
 
 SEEDS = 2000
@@ -199,7 +201,7 @@ def request_rates(p: Points) -> np.ndarray:
 @pytest.fixture(scope="module", params=[(1, 24), (8, 32), (32, 128)], ids=lambda c: f"BS{c[0]}-{c[1]}requests")
 def engine(request: pytest.FixtureRequest) -> tuple[Points, float, float, str]:
     batch, requests = request.param
-    many = simulate(7, 40, batch, 60 * batch + 400)
+    many = simulate(7, 24, batch, 50 * batch + 400)
     true_rate = float(steady_rates(many).mean())
     true_user = float(request_rates(many).sum() / many.timed.sum())
     return simulate(batch * 1000 + requests, SEEDS, batch, requests), true_rate, true_user, f"BS {batch}, {requests} requests"
@@ -248,3 +250,23 @@ def test_user_tps(engine: tuple[Points, float, float, str]) -> None:
     by_requests = covered(truth, mean - alone, mean + alone)
     print(f"user TPS, {label}: {coverage:.3f}; by request {by_requests:.3f}; bias {mean.mean() / truth - 1:+.4f}")
     assert LOW <= coverage <= HIGH
+
+
+def test_whole_measurements_cover_too() -> None:
+    """The same promise through every line between a trace and its numbers; few points, so a wide margin."""
+    rng = np.random.default_rng(11)
+    points, names = 120, ("al_decode", "al_verify", "user_tps_mean", "output_tps_steady", "step_ms_decode_mean")
+
+    def point(seed: int, requests: int) -> dict[str, float]:
+        ease = rng.beta(5, 3, requests)
+        prompts = [FakePrompt(f"p{i}", (a, a), answer=int(rng.integers(15, 80))) for i, a in enumerate(ease)]
+        noisy = FakeEngine(4, 2, max_tokens=90, step_noise=lambda g, _: float(g.lognormal(0, 0.2)), prefill_ms=8, seed=seed)
+        found: dict[str, float] = measure(run(noisy, prompts), PointFacts(4, 2, "draft_model", max_batch=4))["metrics"]
+        return found
+
+    truth = point(10_000, 6000)
+    found = [point(seed, 20) for seed in range(points)]
+    for name in names:
+        hits = np.mean([m[f"{name}_ci_low"] <= truth[name] <= m[f"{name}_ci_high"] for m in found])
+        print(f"measure(), {name}: {hits:.3f}")
+        assert hits >= 0.88, name

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import sweep_samples as samples
+from fake_engine import FakeEngine, FakePrompt
+from fake_engine import run as run_engine
 from hypothesis import given
 from hypothesis import strategies as st
 from specsweep.analysis.attempts import BETWEEN, WITHIN, Cell, Estimate, cells
+from specsweep.analysis.measure import PointFacts, measure
 from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups, verdict
 
 
@@ -41,7 +46,7 @@ def test_user_ratio_is_the_mean_over_requests_not_the_pooled_one():
     none, ngram = arms()
     slow, fast = none["measurement"]["per_conversation"][:2], ngram["measurement"]["per_conversation"][:2]
     for conversation, tokens, seconds in zip([*slow, *fast], (100, 100, 100, 300), (10, 1, 10, 1), strict=True):
-        conversation.update(decode_tokens=tokens, decode_s=seconds, requests=1)
+        conversation.update(decode_tokens=tokens, decode_s=seconds, rate_requests=1, rate_sum=tokens / seconds)
     none["measurement"]["per_conversation"], ngram["measurement"]["per_conversation"] = slow, fast
     assert one(none, ngram).user_tps.value == pytest.approx((10 + 300) / (10 + 100))
 
@@ -245,3 +250,31 @@ def rows(*pairs):
 )
 def test_crossover_in_words(pairs, statement):
     assert crossover(rows(*pairs)) == statement
+
+
+# --- through the real measurement, from traces of an engine whose truth is known
+
+
+def measured(drafter, draft_length, batch_size, seed, **engine):
+    prompts = [FakePrompt(f"p{i:02d}", accept=(0.9 - 0.6 * i / 24,) * (draft_length or 0)) for i in range(24)]
+    trace = run_engine(FakeEngine(batch_size=batch_size, draft_length=draft_length or 0, seed=seed, **engine), prompts)
+    facts = PointFacts(
+        batch_size=batch_size, draft_length=draft_length, drafter=drafter, stateful=False, gpus=0, step_clock="client", max_batch=batch_size
+    )
+    made = samples.attempt(samples.axes(drafter, draft_length, batch_size))
+    return {**made, "measurement": json.loads(json.dumps(measure(trace, facts), allow_nan=False))}
+
+
+def test_speedup_of_measured_traces_agrees_with_what_the_engine_did():
+    """Steps of 14 ms instead of 10, AL of about 2: what the ratio, its interval and the proxy have to find again."""
+    found = []
+    for seed in range(6):
+        none = measured("none", None, 4, seed=100 + seed, step_ms=10.0, prefill_ms=0.0)
+        found.append(one(none, measured("ngram", 3, 4, seed=seed, step_ms=14.0, prefill_ms=0.0)))
+    assert all(r.reason == "" and r.warnings == () for r in found)
+    accept = [0.9 - 0.6 * i / 24 for i in range(24)]
+    truth = float(np.mean([1 + p + p**2 + p**3 for p in accept])) * 10 / 14
+    assert np.mean([r.user_tps.value for r in found]) == pytest.approx(truth, rel=0.02)
+    assert np.mean([r.output_tps.value for r in found]) == pytest.approx(truth, rel=0.12)  # slow prompts hold their slots longer
+    assert sum(r.user_tps.low <= truth <= r.user_tps.high for r in found) >= 5
+    assert all(r.proxy == pytest.approx(r.user_tps.value, rel=0.1) for r in found)

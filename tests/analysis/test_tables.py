@@ -30,7 +30,7 @@ def test_what_all_rows_share_is_said_once_and_kept_in_the_records():
     assert "engine" not in headers(table)
     assert table.shared == {"engine": "llamacpp", "target": "smollm2-135m", "ISL": "256", "T": "0"}
     assert {row.record["engine"] for row in table.rows} == {"llamacpp"}
-    two = samples.quickstart() + [samples.attempt({**samples.axes(), "engine": "vllm"})]
+    two = [*samples.quickstart(), samples.attempt({**samples.axes(), "engine": "vllm"})]
     assert "engine" in headers(pareto_table(cells(two)))
 
 
@@ -72,6 +72,20 @@ def test_an_invalid_point_is_marked_in_every_number_that_its_check_affects():
     assert shown["valid"] == "no: lag_p99_share"
     assert row.record["why_invalid"] == "lag_p99_share = 0.034 (limit 0.01)"
     assert row.muted
+
+
+def test_step_times_that_are_not_valid_mark_their_number_and_not_the_point():
+    attempt = samples.attempt(samples.axes())
+    failed = {"value": 0.3, "limit": 0.01, "ok": False, "message": ""}
+    attempt["measurement"]["validity"]["steps"] = False
+    attempt["measurement"]["checks"].append({"name": "coalesced", "affects": ["steps"], **failed})
+    table = pareto_table(cells([attempt]))
+    shown = dict(zip(headers(table), table.rows[0].cells, strict=True))
+    assert shown["step ms"].endswith("†")
+    assert shown["valid"] == "yes"
+    attempt["measurement"]["validity"].update(valid=False, tps=False)
+    attempt["measurement"]["checks"].append({"name": "lag", "affects": ["tps"], **failed})
+    assert pareto_table(cells([attempt])).rows[0].cells[-1] == "no: lag"
 
 
 def test_a_failed_point_is_a_row_with_its_reason():

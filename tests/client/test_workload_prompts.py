@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-
 from specsweep.client.workload import PromptSet, TargetTokenizer, WorkloadError, buckets, load_prompts, load_tokenizer, workload_hash
 
 TINY = Path(__file__).parents[1] / "tiny_pair" / "target"
@@ -66,7 +65,7 @@ def test_committed_prompts_fill_their_bucket_without_padding(corpus: str, isl: i
 def test_a_bucket_beyond_the_texts_is_padded_and_says_how_much(tokenizer: TargetTokenizer) -> None:
     prompts = load_prompts({**WORKLOAD, "corpus": "high_entropy"}, isl=2000, tokenizer=tokenizer)
     assert all(0.4 < p.padding_share < 0.5 and abs(p.isl_o200k - 2000) <= 2 for p in prompts.main)
-    assert prompts.main[0].text.endswith("Answer now please.\n")
+    assert all("Answer now please.\nAnswer now please.\n" in p.text[-60:] for p in prompts.main)
 
 
 def test_low_entropy_answers_are_a_begun_third_copy(tokenizer: TargetTokenizer) -> None:
@@ -97,7 +96,7 @@ def test_the_same_prompts_on_every_machine(tokenizer: TargetTokenizer) -> None:
     assert found == DIGESTS
 
 
-DIGESTS = {"low_entropy": "", "mixed": "", "high_entropy": ""}
+DIGESTS = {"low_entropy": "c42477dab794950b", "mixed": "95d24050b598fe14", "high_entropy": "ba623aafab7626cf"}
 
 
 def test_seed_draws_other_prompts_and_more_prompts_keep_the_first(tokenizer: TargetTokenizer) -> None:

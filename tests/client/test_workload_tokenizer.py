@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specsweep.client.workload import WorkloadError, load_tokenizer
 from specsweep.client.workload.gguf_metadata import read_metadata
 from specsweep.client.workload.tokenizer import TargetTokenizer
@@ -80,7 +79,7 @@ def test_template_is_the_models_own_with_the_generation_prompt(which: str, reque
 def test_a_begun_answer_never_merges_with_the_generation_prompt(which: str, request: pytest.FixtureRequest) -> None:
     tokenizer: TargetTokenizer = request.getfixturevalue(which)
     messages = [{"role": "user", "content": "Hi"}]
-    start = " return"  # " " + " return" would merge if the two were encoded as one text
+    start = "return"  # " " + "return" would become one token if the two were encoded as one text
     assert tokenizer.encode("assistant: " + start) != tokenizer.encode("assistant: ") + tokenizer.encode(start)
     assert tokenizer.render(messages, answer_start=start) == tokenizer.render(messages) + tokenizer.encode(start)
 

@@ -344,6 +344,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.timeout(300)  # two server or MLflow starts, on a machine that may be busy
 def test_a_sync_killed_at_any_moment_is_finished_by_the_next_one(store: Store) -> None:
     random.seed(3)
     uri = tracking.tracking_uri(store)
@@ -407,6 +408,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
+@pytest.mark.timeout(300)  # two server or MLflow starts, on a machine that may be busy
 def test_behind_a_real_server_that_dies_and_comes_back(store: Store, tmp_path: Path, closed_port: int, empty_database: Path) -> None:
     shutil.copy(empty_database, tmp_path / "server.db")
     uri = f"http://127.0.0.1:{closed_port}"

@@ -1,0 +1,78 @@
+"""A server that is already running: llama.cpp's own wire with token ids, and chat completions where nothing else is known."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from specsweep.orchestrator.models import ensure_model
+from specsweep.orchestrator.store import Store
+
+from sweeps import specsweep, until
+
+pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def server(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    model = ensure_model({"source": "package_data", "file": "tiny_pair/target"}, cache, progress=lambda _: None)
+    settings = tmp_path_factory.mktemp("server") / "server.json"
+    settings.write_text(
+        json.dumps({"model": str(model.path), "n_parallel": 4, "n_ctx": 4096, "threads": 2, "drafter": {"type": "none"}, "args": {}})
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", str(settings), str(port)], stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        try:
+            return urllib.request.urlopen(f"{url}/health", timeout=1).status == 200
+        except OSError:
+            return False
+
+    until(ready, "the server")
+    yield url
+    process.kill()
+    process.wait()
+
+
+def run(store: Path, cache: Path, url: str, *more: str) -> object:
+    return specsweep(
+        "run", "cluster=attach", f"endpoint={url}", "target=tiny", "drafter=none", "workload=mixed", "workload.prompts=6", "workload.osl=24",
+        "isl=128", "batch_size=2", "name=attached", f"store={store}", f"cache={cache}", "tracking.enabled=false", *more,
+    )  # fmt: skip
+
+
+def test_token_ids_go_to_a_running_server(tmp_path: Path, cache: Path, server: str) -> None:
+    done = run(tmp_path / "s", cache, server, "engine=llamacpp")
+    assert done.returncode == 0, done.stderr
+    (attempt,) = Store(tmp_path / "s").sweep("attached").latest.values()
+    assert attempt.valid
+    assert urllib.request.urlopen(f"{server}/health", timeout=5).status == 200, "it still runs"
+
+
+def test_chat_says_what_cannot_be_known(tmp_path: Path, cache: Path, server: str) -> None:
+    done = run(tmp_path / "s", cache, server, "engine=openai_chat")
+    assert done.returncode in (0, 5), done.stderr
+    (attempt,) = Store(tmp_path / "s").sweep("attached").latest.values()
+    assert attempt.measured
+    assert "step_ms_p50" not in attempt.measurement["metrics"]
+    assert "al_decode" in attempt.measurement["absent"]
+    assert attempt.measurement["metrics"]["output_tps"] > 0
+
+
+def test_nobody_there(tmp_path: Path, cache: Path) -> None:
+    done = run(tmp_path / "s", cache, "http://127.0.0.1:9", "engine=llamacpp")
+    assert done.returncode == 3
+    assert "http://127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr
