@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specsweep.analysis.attempts import Estimate
@@ -95,6 +95,25 @@ def fold_shared(
         tuple(Row(tuple(row.cells[i] for i in kept), row.record, row.muted, row.group) for row in rows),
         shared,
     )
+
+
+def fit(table: Table, width: int, expendable: Sequence[str]) -> tuple[Table, list[str]]:
+    """The table without as many ``expendable`` columns (keys, the first ones first) as it takes to be ``width`` characters wide,
+    and the headers of those left out.
+    """
+    columns, rows, left_out = list(table.columns), list(table.rows), []
+    for key in expendable:
+        if _width(columns, rows) <= width:
+            break
+        at = next((i for i, c in enumerate(columns) if c.key == key), None)
+        if at is not None:
+            left_out.append(columns.pop(at).header)
+            rows = [replace(r, cells=r.cells[:at] + r.cells[at + 1 :]) for r in rows]
+    return replace(table, columns=tuple(columns), rows=tuple(rows)), left_out
+
+
+def _width(columns: Sequence[Column], rows: Sequence[Row]) -> int:
+    return sum(max(len(c.header), *(len(r.cells[i]) for r in rows), 0) + 2 for i, c in enumerate(columns))
 
 
 def with_interval(value: Estimate | None, mark: str = "") -> str:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +19,22 @@ from typing import Any
 
 from specsweep.analysis import tables as live
 from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
-from specsweep.analysis.tabular import Table
+from specsweep.analysis.tabular import Table, fit
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_record import SweepView
 
 DEFAULT_STORE = "results"
+EXPENDABLE = (
+    "al_verify",
+    "proxy_speedup_clean",
+    "step_ms_mean",
+    "ttft_ms_p50",
+    "proxy_speedup",
+    "speedup_output_tps",
+    "pareto",
+)  # in this order
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,9 +169,12 @@ def _print(report: Report) -> None:
 
 
 def show(table: Table) -> None:
-    """One table on the terminal: shared values in the title, notes under it."""
+    """One table on the terminal: shared values in the title, notes under it. A narrow terminal gets the columns that matter most."""
+    width = shutil.get_terminal_size((200, 50)).columns if sys.stdout.isatty() else 200
+    shown, left_out = fit(table, width, EXPENDABLE)
     title = f"{table.title} ({table.caption})" if table.caption else table.title
-    print_table(title, [c.header for c in table.columns], [row.cells for row in table.rows], right=table.right)
-    for note in table.notes:
-        print(f"  {note}")
+    print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right)
+    notes = [*table.notes, *([f"Not enough room for: {', '.join(left_out)}; they are in report.html and --json."] if left_out else [])]
+    for note in notes:
+        print(textwrap.fill(note, min(width, 160), initial_indent="  ", subsequent_indent="  "))
     print()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specsweep.analysis.attempts import Estimate, cells, latest
 from specsweep.analysis.tables import live_rows, pareto_table, tables
-from specsweep.analysis.tabular import with_interval
+from specsweep.analysis.tabular import fit, with_interval
 
 
 def headers(table):
@@ -128,6 +128,15 @@ def test_live_table_has_every_planned_point_and_fills_as_they_land():
     assert all(r.cells[-1] == "…" for r in empty.rows)
     assert sum(r.cells[-1] == "yes" for r in half.rows) == 9
     assert sum(r.cells[-1] == "…" for r in half.rows) == 9
+
+
+def test_a_narrow_terminal_loses_expendable_columns_first_and_says_which():
+    table = tables(samples.quickstart())[0]
+    narrow, left_out = fit(table, 120, ("al_verify", "step_ms_mean", "ttft_ms_p50"))
+    assert left_out == ["AL (verify)", "step ms", "TTFT p50 ms"]
+    assert [c for c in headers(table) if c not in left_out] == headers(narrow)
+    assert all(len(r.cells) == len(narrow.columns) for r in narrow.rows)
+    assert fit(table, 500, ("al_verify",)) == (table, [])
 
 
 def test_csv_and_markdown_hold_the_same_rows():
