@@ -6,7 +6,7 @@ record says which. All rates are tokens per second, all times milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from specsweep.analysis.attempts import (
@@ -196,17 +196,6 @@ def _speedup_row(row: Speedup, axes: Sequence[Column]) -> Row:
 
 def _two(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def live_rows(planned: Sequence[Mapping[str, Any]], attempts: Iterable[Attempt]) -> Table:
-    """The Pareto table while the sweep runs: ``planned`` are points (``point_id`` and ``axes``); what is not measured
-    yet shows as ``…``."""
-    landed = {a["point"]["point_id"]: a for a in latest(attempts)}
-    return pareto_table(cells(landed.get(p["point_id"]) or _waiting(p) for p in planned))
-
-
-def _waiting(point: Mapping[str, Any]) -> Attempt:
-    return {"point": {"point_id": point["point_id"], "axes": point["axes"], "status": "planned"}, "measurement": None}
 
 
 def tables(attempts: Iterable[Attempt]) -> list[Table]:

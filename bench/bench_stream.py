@@ -34,6 +34,7 @@ def one(client: str, rate: float, seconds: float, *, profile: bool = False) -> d
     return {
         **seen,
         "cpu_s_per_million": seen["cpu_s"] / seen["chunks"] * 1e6,
+        "wakes_per_chunk": seen["wakes"] / seen["chunks"],
         "chunks_per_read": seen["chunks"] / seen["reads"],
         "rate": sent["rate"],
         "server_late_ms_max": sent["late_ms_max"],
@@ -43,21 +44,32 @@ def one(client: str, rate: float, seconds: float, *, profile: bool = False) -> d
 def run(options: Options) -> Result:
     result = Result(
         f"Streaming client: {STREAMS} streams, one core, medians of {options.runs} runs of {options.seconds:g} s",
-        ("chunks/s", "client", "CPU s per 10⁶ chunks", "lag p50 ms", "lag p99 ms", "chunks per read", "achieved/s"),
+        (
+            "chunks/s",
+            "client",
+            "CPU s per 10⁶ chunks",
+            "lag p50 ms",
+            "lag p99 ms",
+            "wake-ups per chunk",
+            "chunks per read",
+            "server sent/s",
+        ),
     )
     for rate in RATES:
         runs: dict[str, list[dict[str, Any]]] = {c: [] for c in CLIENTS}
         for _ in range(options.runs):  # by turns, so that both see the same machine
             for client in CLIENTS:
                 runs[client].append(one(client, rate, options.seconds))
-        medians = {c: {k: statistics.median(r[k] for r in runs[c]) for k in (*_MEASURED, "chunks_per_read", "rate")} for c in CLIENTS}
+        medians = {
+            c: {k: statistics.median(r[k] for r in runs[c]) for k in (*_MEASURED, "wakes_per_chunk", "chunks_per_read", "rate")}
+            for c in CLIENTS
+        }
         for client, m in medians.items():
             cost, p50, p99 = (m[k] for k in _MEASURED)
-            result.rows.append(
-                (f"{rate:,}", client, f"{cost:.2f}", f"{p50:.3f}", f"{p99:.3f}", f"{m['chunks_per_read']:.2f}", f"{m['rate']:,.0f}")
-            )
+            context = (f"{m['wakes_per_chunk']:.2f}", f"{m['chunks_per_read']:.2f}", f"{m['rate']:,.0f}")
+            result.rows.append((f"{rate:,}", client, f"{cost:.1f}", f"{p50:.3f}", f"{p99:.3f}", *context))
         ratios = {k: medians["ours"][k] / medians["aiohttp"][k] for k in _MEASURED}
-        result.rows.append((f"{rate:,}", "ours / aiohttp", *(f"{ratios[k]:.2f}" for k in _MEASURED), "", ""))
+        result.rows.append((f"{rate:,}", "ours / aiohttp", *(f"{ratios[k]:.2f}" for k in _MEASURED), "", "", ""))
         result.data[str(rate)] = {"median": medians, "ratio": ratios, "runs": runs}
     top = result.data[str(RATES[-1])]
     p50, ratio = top["median"]["ours"]["lag_ms_p50"], top["ratio"]["cpu_s_per_million"]

@@ -22,7 +22,7 @@ from time import monotonic_ns
 from typing import Any
 
 import numpy as np
-from specsweep.client.actors import new_loop
+from specsweep.client.event_loop import new_loop
 from specsweep.client.load import LoadSpec, run_load
 from specsweep.client.trace import PlannedRequest
 from specsweep.client.wire import dechunk, sse_events
@@ -34,19 +34,22 @@ _STAMP = re.compile(rb'"t_ns":(\d{20})')
 _PATH = "/v1/completions"
 
 
-def cpu_s() -> float:
+def spent() -> tuple[float, int]:
+    """CPU seconds of this process, and how often it went to sleep and was woken again."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return usage.ru_utime + usage.ru_stime, usage.ru_nvcsw
 
 
-async def ours(port: int, streams: int) -> tuple[list[Reads], float]:
+async def ours(port: int, streams: int) -> tuple[list[Reads], float, int]:
     requests = [PlannedRequest(i, "p", "p", 0, "c", "main", 0, 1, 1, b"{}") for i in range(streams)]
+    _, before = spent()
     sent, report = await run_load(LoadSpec(f"http://127.0.0.1:{port}", _PATH, (), streams, requests, stall_s=30))
     assert all(s.exchange.ended == "complete" for s in sent), sent[0].exchange.ended
-    return [dechunk(s.exchange.reads, s.exchange.headers).pieces for s in sent], report.cpu_s
+    _, after = spent()
+    return [dechunk(s.exchange.reads, s.exchange.headers).pieces for s in sent], report.cpu_s, after - before
 
 
-async def plain_aiohttp(port: int, streams: int) -> tuple[list[Reads], float]:
+async def plain_aiohttp(port: int, streams: int) -> tuple[list[Reads], float, int]:
     import aiohttp
 
     async def read(response: aiohttp.ClientResponse) -> Reads:
@@ -57,9 +60,10 @@ async def plain_aiohttp(port: int, streams: int) -> tuple[list[Reads], float]:
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         responses = await asyncio.gather(*(session.post(f"http://127.0.0.1:{port}{_PATH}", data=b"{}") for _ in range(streams)))
-        before = cpu_s()
+        cost_s, wakes = spent()
         streams_read = await asyncio.gather(*(read(r) for r in responses))
-        return list(streams_read), cpu_s() - before
+        cost_after_s, wakes_after = spent()
+        return list(streams_read), cost_after_s - cost_s, wakes_after - wakes
 
 
 def lags_ms(streams: Iterable[Reads]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -76,17 +80,17 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     pin(1)
-    client = ours if args.client == "ours" else plain_aiohttp
+    client, loop_factory = (ours, new_loop) if args.client == "ours" else (plain_aiohttp, asyncio.SelectorEventLoop)
     profiler = cProfile.Profile()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         if args.profile:
             profiler.enable()
-        streams, cost_s = runner.run(client(args.port, args.streams))
+        streams, cost_s, wakes = runner.run(client(args.port, args.streams))
         profiler.disable()
     lag = lags_ms(streams)
     p50, p99 = np.quantile(lag, (0.5, 0.99))
-    reads = sum(len(reads) for reads in streams)
-    print(json.dumps({"chunks": len(lag), "reads": reads, "cpu_s": cost_s, "lag_ms_p50": p50, "lag_ms_p99": p99, "lag_ms_max": lag.max()}))
+    seen = {"chunks": len(lag), "reads": sum(map(len, streams)), "wakes": wakes, "cpu_s": cost_s}
+    print(json.dumps({**seen, "lag_ms_p50": p50, "lag_ms_p99": p99, "lag_ms_max": lag.max()}))
     if args.profile:
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(18)
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from specsweep.client.dialects import dialect as find_dialect
+from specsweep.client.event_loop import new_loop
 from specsweep.client.load import Load, LoadSpec, Sent
 from specsweep.client.load_plan import deal, split_slots
 from specsweep.client.local_ray import LocalRay, process_runs
@@ -192,11 +193,6 @@ class ClientPool:
         members, self._members = self._members, []
         for member in members if self._ray.alive else ():  # what a dead Ray left is ended when it is started again
             ray.kill(member.handle, no_restart=True)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of a client process, whatever policy its host has set (Ray's workers take uvloop where it is installed)."""
-    return asyncio.SelectorEventLoop()
 
 
 class ClientActor:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from specsweep.client.actors import ClientPool
@@ -28,7 +27,7 @@ from specsweep.orchestrator.clusters import Cluster, RunningEngine, cluster
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
 from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import environment, gpus, provenance, stable
-from specsweep.orchestrator.errors import ClientError, ClusterError, EngineError, EngineRetryable, RequestError, SpecsweepError
+from specsweep.orchestrator.errors import ClientError, ClusterError, EngineError, EngineRetryable, SpecsweepError
 from specsweep.orchestrator.identity import env_id
 from specsweep.orchestrator.measuring import Measured, measure_point, requests_of
 from specsweep.orchestrator.points import Plan, Point, Session

@@ -13,7 +13,8 @@ from typing import Any
 
 from specsweep.analysis.compare import COMPARABLE, Comparison, compare, difference_table
 from specsweep.orchestrator.cli.output import add_json, emit_json
-from specsweep.orchestrator.cli.report import names_and_store, only_sweep, show
+from specsweep.orchestrator.cli.report import show
+from specsweep.orchestrator.cli.selection import names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, EXIT_REGRESSION, ConfigError
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_record import SweepView

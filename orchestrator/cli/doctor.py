@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,7 +31,9 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("overrides", nargs="*", help="the same overrides as for `run`, to check that config (cluster=attach endpoint=…, store=DIR)")
+    parser.add_argument(
+        "overrides", nargs="*", help="the same overrides as for `run`, to check that config (cluster=attach endpoint=…, store=DIR)"
+    )
     parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups")
     add_json(parser)
 
@@ -46,14 +48,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         for finding in found:
             mark = "ok  " if finding.ok else ("FAIL" if finding.fatal else "note")
-            print(f"{mark}  {finding.name:<20} {finding.fact}" + (f"\n      → {finding.advice}" if finding.advice and not finding.ok else ""))
+            print(
+                f"{mark}  {finding.name:<20} {finding.fact}" + (f"\n      → {finding.advice}" if finding.advice and not finding.ok else "")
+            )
     wrong = next((finding for finding in found if not finding.ok and finding.fatal), None)
     if wrong is None:
         return EXIT_OK
     return ClusterTerminal.exit_code if wrong.name == "endpoint" else ConfigError.exit_code
 
 
-def findings(base: dict[str, Any]) -> Iterator[Finding]:
+def findings(base: Mapping[str, Any]) -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer")
     for package in PACKAGES:
@@ -68,7 +72,11 @@ def findings(base: dict[str, Any]) -> Iterator[Finding]:
     load = os.getloadavg()[0]
     busy = load / cores
     yield Finding(
-        "load", busy <= LOAD_LIMIT, f"{load:.1f} on {cores} cores", "other work competes with a local engine; wait until it has ended", fatal=False
+        "load",
+        busy <= LOAD_LIMIT,
+        f"{load:.1f} on {cores} cores",
+        "other work competes with a local engine; wait until it has ended",
+        fatal=False,
     )
     yield _folder("store", Path(base["store"]).expanduser())
     yield _folder("cache", Path(base["cache"]).expanduser())
@@ -101,7 +109,7 @@ def _gpus() -> Finding:
     return Finding("gpu", True, ", ".join(gpu["name"] for gpu in found) or "none (engines run on the CPU)")
 
 
-def _model(base: dict[str, Any]) -> str:
+def _model(base: Mapping[str, Any]) -> str:
     from specsweep.orchestrator.models import model_identity
 
     spec = base["target"].get("model")
@@ -110,7 +118,7 @@ def _model(base: dict[str, Any]) -> str:
     return f"{base['target']['name']}: {model_identity(spec)}"
 
 
-async def _endpoint(base: dict[str, Any]) -> str:
+async def _endpoint(base: Mapping[str, Any]) -> str:
     from specsweep.client.scrape import is_healthy
     from specsweep.orchestrator.clusters.attach import AttachCluster
 
@@ -120,7 +128,7 @@ async def _endpoint(base: dict[str, Any]) -> str:
     return f"{place.base_url} answers"
 
 
-def _tracking(base: dict[str, Any]) -> Finding:
+def _tracking(base: Mapping[str, Any]) -> Finding:
     if not base["tracking"]["enabled"]:
         return Finding("mlflow", True, "off (tracking.enabled=false)")
     uri = base["tracking"].get("uri") or os.environ.get("MLFLOW_TRACKING_URI")
@@ -133,4 +141,6 @@ def _tracking(base: dict[str, Any]) -> Finding:
 
         with urllib.request.urlopen(f"{str(uri).rstrip('/')}/health", timeout=5) as answer:
             return Finding("mlflow", answer.status == 200, f"{uri} answers")
-    return Finding("mlflow", False, f"{uri} does not answer", "the sweep will run all the same; `specsweep sync` catches up later", fatal=False)
+    return Finding(
+        "mlflow", False, f"{uri} does not answer", "the sweep will run all the same; `specsweep sync` catches up later", fatal=False
+    )

@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specsweep.analysis import tables as live
 from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
 from specsweep.analysis.tabular import Table, fit
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
-from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_record import SweepView
 
 DEFAULT_STORE = "results"
@@ -39,7 +38,7 @@ EXPENDABLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "words", nargs="*", metavar="SWEEP store=DIR", help="the sweep's name (may be left out if the store has one) and where results live"
+        "words", nargs="*", metavar=METAVAR, help="the sweep's name (may be left out if the store has one) and where results live"
     )
     add_json(parser)
 
@@ -57,33 +56,6 @@ def run(args: argparse.Namespace) -> int:
         _print(report)
         print("\n" + "\n".join(f"wrote {p}" for p in paths))
     return EXIT_OK
-
-
-def names_and_store(words: list[str]) -> tuple[list[str], Store]:
-    """Bare words are sweep names, ``store=DIR`` says where they are.
-
-    Raises ``ConfigError`` for any other setting and for a folder that is not there.
-    """
-    names = [w for w in words if "=" not in w]
-    settings = dict(w.split("=", 1) for w in words if "=" in w)
-    unknown = [k for k in settings if k not in ("store", "sweep")]
-    if unknown:
-        raise ConfigError(f"{unknown[0]}={settings[unknown[0]]}: not a setting of this command; it takes sweep names and store=DIR")
-    if "sweep" in settings:
-        names.append(settings["sweep"])
-    root = Path(settings.get("store", DEFAULT_STORE)).expanduser()
-    if not root.is_dir():
-        raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
-    return names, Store(root)
-
-
-def only_sweep(store: Store) -> str:
-    known = store.sweeps()
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
-    raise ConfigError(f"store={store.root} holds {len(known)} sweeps; name one: {', '.join(known)}")
 
 
 def report_of(view: SweepView) -> Report:
@@ -115,12 +87,6 @@ def rows_of(view: SweepView) -> dict[str, Any]:
 def print_tables(view: SweepView) -> None:
     """Findings, Pareto table and speedup table to the terminal."""
     _print(report_of(view))
-
-
-def live_rows(view: SweepView) -> Table:
-    """The Pareto table while the sweep runs, with a row for every point that is still to come."""
-    planned = [{"point_id": i, "axes": facts["axes"]} for i, facts in view.points.items()]
-    return live.live_rows(planned, view.records())
 
 
 def _write(report: Report, folder: Path) -> list[Path]:

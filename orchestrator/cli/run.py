@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     return _finish(plan, store, outcome, tracker, as_json=args.json)
 
 
-def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, Any]:
+def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
     from specsweep.orchestrator.cost import request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
@@ -74,7 +74,9 @@ def _execute(plan: Plan, store: Any, base: dict[str, Any]) -> tuple[Any, Any]:
         ended = "finished"
     finally:
         shown.close()
-        store.event(plan.name, f"run_{ended}", measured=runner.outcome.measured, failed=runner.outcome.failed, invalid=runner.outcome.invalid)
+        store.event(
+            plan.name, f"run_{ended}", measured=runner.outcome.measured, failed=runner.outcome.failed, invalid=runner.outcome.invalid
+        )
         if tracker is not None:
             tracker.finish()
     return runner.outcome, tracker

@@ -34,3 +34,13 @@ def sweeps_or_all(words: Sequence[str]) -> tuple[list[str], Store]:
     if not known and not names:
         raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
     return names or known, store
+
+
+def only_sweep(store: Store) -> str:
+    """The sweep of a store that holds one. Raises ``ConfigError`` naming them if it holds none or several."""
+    known = store.sweeps()
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
+    raise ConfigError(f"store={store.root} holds {len(known)} sweeps; name one: {', '.join(known)}")

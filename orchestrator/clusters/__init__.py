@@ -14,9 +14,14 @@ from specsweep.orchestrator.errors import ConfigError
 
 
 class RunningEngine(Protocol):
-    base_url: str
-    headers: tuple[tuple[str, str], ...]
-    model_name: str
+    @property
+    def base_url(self) -> str: ...
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def model_name(self) -> str: ...
 
     def ended(self) -> str | None:
         """How it ended, in words; None while it runs (or where that cannot be known)."""
@@ -26,7 +31,8 @@ class RunningEngine(Protocol):
 
 
 class Cluster(Protocol):
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
     def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from specsweep.client.scrape import is_healthy
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.engines.verdicts import tail, verdict
@@ -102,7 +101,7 @@ def _port(spec: EngineSpec) -> int:
 def _holder(port: int | None) -> str:
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            if connection.status == psutil.CONN_LISTEN and connection.pid and connection.laddr and connection.laddr.port == port:
                 return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
     return ""
 

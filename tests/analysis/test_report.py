@@ -10,7 +10,7 @@ import sweep_samples as samples
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.report import build, crossovers, headlines, html, markdown
 from specsweep.orchestrator.cli import main
-from specsweep.orchestrator.cli.report import live_rows, render_sweep
+from specsweep.orchestrator.cli.report import render_sweep
 from specsweep.orchestrator.points import Dropped, Plan, Point, Session
 from specsweep.orchestrator.store import Store
 
@@ -232,9 +232,3 @@ def test_reports_of_the_same_store_are_the_same_apart_from_the_time(store):
     assert first[0][0] == "report.html"
     strip = re.compile(rb"Written [^<]*\.")
     assert [(n, strip.sub(b"", c)) for n, c in first] == [(n, strip.sub(b"", c)) for n, c in second]
-
-
-def test_live_rows_of_a_view_hold_what_is_still_to_come(store):
-    table = live_rows(store.sweep("quickstart"))
-    assert len(table.rows) == 18
-    assert sum(r.cells[-1] == "…" for r in table.rows) == 6

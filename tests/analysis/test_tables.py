@@ -9,7 +9,7 @@ import sweep_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 from specsweep.analysis.attempts import Estimate, cells, latest
-from specsweep.analysis.tables import live_rows, pareto_table, tables
+from specsweep.analysis.tables import pareto_table, tables
 from specsweep.analysis.tabular import fit, with_interval
 
 
@@ -118,16 +118,6 @@ def test_a_measured_attempt_wins_over_a_later_failure_and_the_later_of_two_measu
     new["point"]["finished_utc"] = "2026-12-01T00:00:00Z"
     failed["point"]["finished_utc"] = "2026-12-02T00:00:00Z"
     assert latest([new, failed, old]) == [new]
-
-
-def test_live_table_has_every_planned_point_and_fills_as_they_land():
-    attempts = samples.quickstart()
-    planned = [{"point_id": a["point"]["point_id"], "axes": a["point"]["axes"]} for a in attempts]
-    empty, half = live_rows(planned, []), live_rows(planned, attempts[:9])
-    assert len(empty.rows) == len(half.rows) == len(attempts)
-    assert all(r.cells[-1] == "…" for r in empty.rows)
-    assert sum(r.cells[-1] == "yes" for r in half.rows) == 9
-    assert sum(r.cells[-1] == "…" for r in half.rows) == 9
 
 
 def test_a_narrow_terminal_loses_expendable_columns_first_and_says_which():
