@@ -148,9 +148,7 @@ class Runner:
             if wrong is not None:
                 raise EngineError(f"the engine does not answer a warm-up request at batch size {size}: {wrong}", evidence=engine.log())
 
-    async def _points(
-        self, engine: RunningEngine, ready: _Ready, left: list[Point], session: Session, pool: ClientPool
-    ) -> None:
+    async def _points(self, engine: RunningEngine, ready: _Ready, left: list[Point], session: Session, pool: ClientPool) -> None:
         estimates = dict(zip((p.point_id for p in session.points), session.est_points_s, strict=True))
         while left:
             point = left[0]
@@ -267,5 +265,3 @@ def _spec(session: Session, models: SessionModels, context: int) -> EngineSpec:
 
 def _utc() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-

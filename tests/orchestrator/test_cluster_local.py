@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from specsweep.orchestrator.clusters.local import LocalCluster
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
@@ -89,7 +88,7 @@ async def test_a_wanted_port_that_is_taken_is_found_before_anything_is_started(t
 
 
 async def test_a_port_lost_in_a_race_can_be_tried_again(tmp_path: Path) -> None:
-    losing = "import sys; print(\"E srv start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 1\"); sys.exit(1)"
+    losing = 'import sys; print("E srv start: couldn\'t bind HTTP server socket, hostname: 127.0.0.1, port: 1"); sys.exit(1)'
     with pytest.raises(EngineRetryable, match="port"):
         async with LocalCluster().start(spec(losing), logs=tmp_path, name="six"):
             pass

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-
 import specsweep.sweeps
+import yaml
 from specsweep.client.dialects import DIALECTS, dialect
 from specsweep.orchestrator.engines import ENGINES, SessionModels, launcher
 from specsweep.orchestrator.engines.llamacpp import installed_version
@@ -106,4 +105,6 @@ def test_what_cannot_be_started_here_is_only_attached(name: str) -> None:
 
 def test_a_draft_model_without_a_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"drafter\.model"):
-        launcher("llamacpp").spec(config(drafter={"name": "d", "method": "draft_model"}), SessionModels(Path("t"), "aa"), n_ctx_per_slot=512)
+        launcher("llamacpp").spec(
+            config(drafter={"name": "d", "method": "draft_model"}), SessionModels(Path("t"), "aa"), n_ctx_per_slot=512
+        )

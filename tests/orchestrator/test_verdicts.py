@@ -1,7 +1,6 @@
 """Lines that real engines wrote, and the verdict that each must give."""
 
 import pytest
-
 from specsweep.orchestrator.engines.verdicts import cause_of, verdict
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
 
@@ -36,7 +35,10 @@ def test_the_first_cause_wins_over_what_follows_from_it() -> None:
 
 
 def test_a_harmless_line_is_no_cause() -> None:
-    assert cause_of("failed to initialize the context: dflash requires ctx_other to be set (this warning is normal during memory fitting)") is None
+    assert (
+        cause_of("failed to initialize the context: dflash requires ctx_other to be set (this warning is normal during memory fitting)")
+        is None
+    )
 
 
 def test_without_a_known_cause_the_last_lines_are_shown() -> None:
