@@ -14,6 +14,8 @@ RATES = (6_000, 12_000, 25_000)
 STREAMS = 256
 CLIENTS = ("ours", "aiohttp")
 _MEASURED = ("cpu_s_per_million", "lag_ms_p50", "lag_ms_p99")
+_CONTEXT = ("wakes_per_chunk", "chunks_per_read", "rate")
+_COLUMNS = ("chunks/s", "client", "CPU s / 10⁶ chunks", "lag p50 ms", "lag p99 ms", "wake-ups / chunk", "chunks / read", "sent/s")
 
 
 def one(client: str, rate: float, seconds: float, *, profile: bool = False) -> dict[str, Any]:
@@ -44,26 +46,14 @@ def one(client: str, rate: float, seconds: float, *, profile: bool = False) -> d
 def run(options: Options) -> Result:
     result = Result(
         f"Streaming client: {STREAMS} streams, one core, medians of {options.runs} runs of {options.seconds:g} s",
-        (
-            "chunks/s",
-            "client",
-            "CPU s per 10⁶ chunks",
-            "lag p50 ms",
-            "lag p99 ms",
-            "wake-ups per chunk",
-            "chunks per read",
-            "server sent/s",
-        ),
+        _COLUMNS,
     )
     for rate in RATES:
         runs: dict[str, list[dict[str, Any]]] = {c: [] for c in CLIENTS}
         for _ in range(options.runs):  # by turns, so that both see the same machine
             for client in CLIENTS:
                 runs[client].append(one(client, rate, options.seconds))
-        medians = {
-            c: {k: statistics.median(r[k] for r in runs[c]) for k in (*_MEASURED, "wakes_per_chunk", "chunks_per_read", "rate")}
-            for c in CLIENTS
-        }
+        medians = {c: {k: statistics.median(r[k] for r in runs[c]) for k in _MEASURED + _CONTEXT} for c in CLIENTS}
         for client, m in medians.items():
             cost, p50, p99 = (m[k] for k in _MEASURED)
             context = (f"{m['wakes_per_chunk']:.2f}", f"{m['chunks_per_read']:.2f}", f"{m['rate']:,.0f}")

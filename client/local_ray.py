@@ -7,8 +7,8 @@ What Ray does by default and what is done about it here:
   (Outside of the main thread Ray leaves our signal handlers alone, too.)
 * After a ``kill -9`` of this process some of its processes live on; see :mod:`specsweep.client.reaper`.
 * It prints whole log tails of the raylet to the terminal when a worker dies. The pool says it in one line.
-* It starts idle workers ahead, collects metrics, and kills workers when memory is short. All three disturb a measurement on
-  the same machine (an engine that fills the memory is what we measure), so they are off.
+* It starts idle workers ahead, collects metrics, kills workers when memory is short, and runs workers at niceness 15. All of
+  them disturb a measurement on the same machine (an engine that fills memory and cores is what we measure), so they are off.
 * It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Token and folder are ours here.
 
 Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
@@ -39,6 +39,7 @@ _SYSTEM_CONFIG = {
     "prestart_worker_first_driver": False,
     "memory_monitor_refresh_ms": 0,
     "enable_metrics_collection": False,
+    "worker_niceness": 0,
 }
 
 
@@ -109,8 +110,11 @@ class LocalRay:
             _silence()
             ray.init(address=self._address, **quiet)
             return
-        short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH else "/tmp"
-        self._folder = tempfile.mkdtemp(prefix="specsweep-ray-", dir=short)
+        if not self._folder:
+            short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH else "/tmp"
+            self._folder = tempfile.mkdtemp(prefix="specsweep-ray-", dir=short)
+        # The same one after a restart: Ray makes the folders of its last session again, and they must go with the rest.
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(reaper.__file__)), self._folder],
             stdin=subprocess.PIPE,

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any, NamedTuple
 import gguf
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 from specsweep.client.workload import load_tokenizer
 from specsweep.orchestrator import model_sources
 from specsweep.orchestrator.errors import ConfigError
@@ -26,6 +27,7 @@ from specsweep.orchestrator.gguf_convert import convert_checkpoint, requantise
 from specsweep.orchestrator.models import ensure_model, model_identity
 
 TINY = Path(__file__).parents[1] / "tiny_pair"
+Array = NDArray[np.float32]
 TINY_SPEC = {"source": "package_data", "file": "tiny_pair/draft"}
 
 
@@ -343,22 +345,53 @@ def _complete(model: Path, prompt: list[int]) -> list[int]:
     return tokens
 
 
+def _reference(folder: Path, ids: list[int], n: int) -> list[int]:
+    """Greedy decoding by the definition of the Llama architecture, in NumPy float32 with no cache: the truth that engines must reproduce."""
+    w = {name: x.astype(np.float32) for name, x in load_file(folder / "model.safetensors").items()}
+    c = json.loads((folder / "config.json").read_text())
+    heads, kv, dim = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+
+    def norm(x: Array, weight: Array) -> Array:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + c["rms_norm_eps"]) * weight
+
+    def rotate(x: Array, angle: Array) -> Array:
+        low, high = x[..., : dim // 2], x[..., dim // 2 :]
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        return np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
+
+    out: list[int] = []
+    for _ in range(n):
+        x, t = w["model.embed_tokens.weight"][ids + out], len(ids) + len(out)
+        angle = np.arange(t)[:, None] / c["rope_parameters"]["rope_theta"] ** (np.arange(0, dim, 2) / dim)
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            h = norm(x, w[p + "input_layernorm.weight"])
+            q = rotate((h @ w[p + "self_attn.q_proj.weight"].T).reshape(t, heads, dim), angle)
+            k = rotate((h @ w[p + "self_attn.k_proj.weight"].T).reshape(t, kv, dim), angle).repeat(heads // kv, 1)
+            v = (h @ w[p + "self_attn.v_proj.weight"].T).reshape(t, kv, dim).repeat(heads // kv, 1)
+            scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(dim) + np.triu(np.full((t, t), -1e9), 1)
+            share = np.exp(scores - scores.max(-1, keepdims=True))
+            mixed = np.einsum("hqk,khd->qhd", share / share.sum(-1, keepdims=True), v).reshape(t, -1)
+            x = x + mixed @ w[p + "self_attn.o_proj.weight"].T
+            h = norm(x, w[p + "post_attention_layernorm.weight"])
+            gate = h @ w[p + "mlp.gate_proj.weight"].T
+            x = x + (gate / (1 + np.exp(-gate)) * (h @ w[p + "mlp.up_proj.weight"].T)) @ w[p + "mlp.down_proj.weight"].T
+        out.append(int((norm(x[-1], w["model.norm.weight"]) @ w["model.embed_tokens.weight"].T).argmax()))
+    return out
+
+
 @pytest.mark.engine
-def test_converted_checkpoint_writes_what_the_checkpoint_learnt(tmp_path: Path) -> None:
-    """A wrong rotary permutation or a swapped weight would still load; it would not write Python or close a docstring."""
-    start = time.monotonic()
-    model = ensure_model({"source": "package_data", "file": "tiny_pair/target"}, tmp_path, progress=_quiet)
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_converted_checkpoint_decodes_as_the_architecture_defines(which: str, tmp_path: Path) -> None:
+    """A wrong rotary permutation or a swapped weight would still load, and write other nonsense."""
+    spec = {"source": "package_data", "file": f"tiny_pair/{which}"}
+    model = ensure_model({**spec, "convert": "f32"}, tmp_path, progress=_quiet)
     tokenizer = load_tokenizer(model.tokenizer_path)
-    text = tokenizer.decode(_complete(model.path, tokenizer.encode("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self, ")))
-    assert "self." in text
-    assert time.monotonic() - start < 30
-    f32 = ensure_model({"source": "package_data", "file": "tiny_pair/target", "convert": "f32"}, tmp_path, progress=_quiet)
-    prompt = tokenizer.encode("It was the best of times")
-    assert _complete(f32.path, prompt)[:8] == _complete(model.path, prompt)[:8]
-
-
-@pytest.mark.engine
-def test_dequantised_model_speaks_like_the_quantised_one(quantised: Path, tmp_path: Path) -> None:
-    model = ensure_model({"source": "path", "path": str(quantised), "convert": "f32"}, tmp_path, progress=_quiet)
-    prompt = load_tokenizer(quantised).encode("for i in range(")
-    assert _complete(model.path, prompt)[:4] == _complete(quantised, prompt)[:4]
+    for text in ("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self, ", "It was on a dreary night that the king "):
+        prompt = tokenizer.encode(text)
+        assert _complete(model.path, prompt)[:16] == _reference(TINY / which, prompt, 16)
+    # and F16, and a GGUF that is converted again, say the same on a short stretch
+    half = ensure_model(spec, tmp_path, progress=_quiet)
+    back = ensure_model({"source": "path", "path": str(half.path), "convert": "f32"}, tmp_path, progress=_quiet)
+    for other in (half, back):
+        assert _complete(other.path, prompt)[:6] == _complete(model.path, prompt)[:6]
