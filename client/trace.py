@@ -174,7 +174,9 @@ class EngineCounters:
             return None if a is None else a - (b or 0.0)
 
         before = earlier.accepted_per_pos + (0.0,) * (len(self.accepted_per_pos) - len(earlier.accepted_per_pos))
-        counters = {f.name: delta(getattr(self, f.name), getattr(earlier, f.name)) for f in dataclasses.fields(self) if f.name not in _GAUGES}
+        counters = {
+            f.name: delta(getattr(self, f.name), getattr(earlier, f.name)) for f in dataclasses.fields(self) if f.name not in _GAUGES
+        }
         return EngineCounters(
             **counters,
             accepted_per_pos=tuple(a - b for a, b in zip(self.accepted_per_pos, before, strict=False)),
@@ -199,7 +201,9 @@ class PointTrace:
     meta: dict[str, Any] = field(default_factory=dict)  # JSON-able: dialect, engine version, anything worth keeping
 
 
-_ROW = [(f.name, f.type) for f in dataclasses.fields(RequestTrace) if f.name != "read"] + [(f.name, f.type) for f in dataclasses.fields(Turn)]
+_ROW = [(f.name, f.type) for f in dataclasses.fields(RequestTrace) if f.name != "read"] + [
+    (f.name, f.type) for f in dataclasses.fields(Turn)
+]
 _ARROW = {
     "int": pa.int64(),
     "int | None": pa.int64(),

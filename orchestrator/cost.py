@@ -2,11 +2,11 @@
 
 The model is a roofline's poor relative. Of a point with N requests at batch size B:
 
-    waves     = N / B, and half a wave of ramp-up
-    prefill   = isl / prefill_tps          one prompt after the other: they share the engine
+    waves     = N / B, and half a wave of warm-up
+    prefill   = isl / prefill_tps          one prompt after the other, those of the warm-up too: they share the engine
     step      = step_ms + B · ms_per_request       the weights are read once a step, attention and sampling once a request
     decode    = osl / tokens_per_step · step · step_factor
-    seconds   = overhead + N · prefill + waves · decode
+    seconds   = overhead + (N + B) · prefill + waves · decode
 
 The coefficients stand under ``cost:`` in the files of the engine, the target and the drafter; what a file leaves out has the
 values of :data:`DEFAULTS`. Points that were measured before correct it: a point with history takes what it took, and the
@@ -41,12 +41,12 @@ def start_seconds(config: Mapping[str, Any]) -> float:
 def point_seconds(config: Mapping[str, Any]) -> float:
     """One point, without history."""
     workload, batch = config["workload"], config["batch_size"]
-    requests = request_count(config) - batch
+    requests = request_count(config)
     step_ms = _coefficient(config, "target", "step_ms") + batch * _coefficient(config, "target", "ms_per_request")
     steps = workload["osl"] / _coefficient(config, "drafter", "tokens_per_step")
     decode_s = steps * step_ms / 1000 * _coefficient(config, "drafter", "step_factor")
     prefill_s = config["isl"] / _coefficient(config, "target", "prefill_tps")
-    return float(POINT_OVERHEAD_S + requests * prefill_s + (requests / batch + 0.5) * decode_s)
+    return float(POINT_OVERHEAD_S + (requests + batch) * prefill_s + (requests / batch + 0.5) * decode_s)
 
 
 def request_count(config: Mapping[str, Any]) -> int:

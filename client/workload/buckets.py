@@ -71,6 +71,6 @@ def decode(ids: Sequence[int]) -> str:
 
 @cache
 def _o200k() -> Any:
-    import quicktok  # type: ignore[import-untyped]
+    import quicktok
 
     return quicktok.get_encoding("o200k_base")

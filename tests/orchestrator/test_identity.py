@@ -241,10 +241,10 @@ def test_declared_can_be_read() -> None:
         "drafter": {"method": "ngram", "stateful": False, "match_size": 4},
         "engine": {"name": "llamacpp", "version": "2026.10.11549", "dialect": "llamacpp", "max_batch": 8},
         "hardware": None,
-        "isl": 256,
+        "isl": 96,
         "repeat": 1,
         "requests_per_slot": 4,
-        "sampling": {"max_tokens": 128, "temperature": 0.0, "top_p": 1.0, "top_k": -1, "seed": 0, "ignore_eos": False},
+        "sampling": {"max_tokens": 24, "temperature": 0.0, "top_p": 1.0, "top_k": -1, "seed": 0, "ignore_eos": False},
         "schema_version": 1,
         "target": {
             "model": "model b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53+f16",
@@ -264,8 +264,8 @@ def test_pinned() -> None:
 
 
 PINNED = {
-    "none None 1 low_entropy": "6be7ca39155368d3",
-    "ngram 4 1 low_entropy": "a5398c0b94eb6da0",
-    "ngram 8 8 high_entropy": "e1b78e68e4322279",
+    "none None 1 low_entropy": "3123e7cabf2de33c",
+    "ngram 4 1 low_entropy": "cec4b5fe3ea8a328",
+    "ngram 8 8 high_entropy": "1130c34fe87441cc",
 }
-PINNED_ALL = "b3d5feab3a94622e"
+PINNED_ALL = "76712b458badd64f"
