@@ -6,7 +6,7 @@ be found out after an hour), and for prompts once per workload and ISL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from specsweep.client.workload.errors import WorkloadError
 from specsweep.orchestrator.engines import SessionModels
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.models import LocalModel, ensure_model
-from specsweep.orchestrator.points import Point, Session
+from specsweep.orchestrator.points import Point
 
 CONTEXT_MARGIN = 16  # tokens beside prompt and answer: templates of engines, a draft beyond the cap
 CONTEXT_STEP = 256  # llama.cpp pads its KV cache to this
@@ -71,10 +71,10 @@ class Preparation:
                 raise ConfigError(str(error)) from error
         return self._tokenizers[source]
 
-    def context_per_slot(self, session: Session) -> int:
-        """Tokens of context that the longest prompt and answer of the session's points need, rounded up."""
+    def context_per_slot(self, points: Iterable[Point]) -> int:
+        """Tokens of context that the longest prompt and answer of the points need, rounded up."""
         need = 0
-        for point in session.points:
+        for point in points:
             prompts = self.prompts(point)
             longest = max(len(prompt.ids) for prompt in (*prompts.main, *prompts.ramp))
             need = max(need, longest + int(point.config["workload"]["osl"]) + int(point.axes["draft_length"] or 0) + CONTEXT_MARGIN)

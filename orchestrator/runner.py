@@ -27,7 +27,7 @@ from specsweep.orchestrator.clusters import Cluster, RunningEngine, cluster
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
 from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import environment, gpus, provenance, stable
-from specsweep.orchestrator.errors import ClientError, ClusterError, EngineError, EngineRetryable, SpecsweepError
+from specsweep.orchestrator.errors import ClientError, EngineError, EngineRetryable, SpecsweepError
 from specsweep.orchestrator.identity import env_id
 from specsweep.orchestrator.measuring import Measured, measure_point, requests_of
 from specsweep.orchestrator.points import Plan, Point, Session
@@ -40,6 +40,7 @@ STARTS = 2  # of an engine whose failure can heal
 DEATHS = 2  # of an engine in a row without a point between
 POINT_TRIES = 2  # if a client process is lost
 RETRY_PAUSE_S = 2.0
+SETTLE_S = 0.3  # until the end of a process is known after its connections broke
 WARMUP_TIMEOUT_S = 300.0
 
 
@@ -66,51 +67,65 @@ class Runner:
 
     async def run(self) -> Outcome:
         with contextlib.closing(ClientPool()) as pool:
-            for session in self.plan.sessions:
-                missing = [point for point in session.points if self.store.needs(point.point_id, self.rerun)]
-                if not missing:
-                    continue
-                self.tally.session += 1
-                self.store.event(self.plan.name, "session_started", session_id=session.session_id, points=[p.point_id for p in missing])
-                await self._session(session, missing, pool)
-                self.store.event(self.plan.name, "session_finished", session_id=session.session_id)
+            clients = asyncio.create_task(asyncio.to_thread(pool.start))  # Ray's start hides behind that of the first engine
+            try:
+                for session in self.plan.sessions:
+                    missing = [point for point in session.points if self.store.needs(point.point_id, self.rerun)]
+                    if missing:
+                        await self._guarded(session, missing, pool, clients)
+            finally:
+                with contextlib.suppress(Exception):
+                    await clients
         return self.outcome
 
-    async def _session(self, session: Session, missing: Sequence[Point], pool: ClientPool) -> None:
-        place = cluster(session.config)
-        began = time.monotonic()
+    async def _guarded(self, session: Session, missing: Sequence[Point], pool: ClientPool, clients: asyncio.Task[None]) -> None:
+        """One session; whatever goes wrong in it, its points are accounted for and the next one begins."""
+        self.tally.session += 1
+        self._env = {}
+        self.store.event(self.plan.name, "session_started", session_id=session.session_id, points=[p.point_id for p in missing])
+        left = list(missing)
         try:
-            ready = await asyncio.to_thread(self._prepare, session, missing)
+            await self._session(session, left, pool, clients)
         except SpecsweepError as error:
-            for point in missing:
-                self._failed(point, error, session)
+            self._all_failed(left, error, session)
+        except Exception as bug:
+            self._all_failed(left, _internal(bug), session)
+        self.store.event(self.plan.name, "session_finished", session_id=session.session_id)
+
+    async def _session(self, session: Session, left: list[Point], pool: ClientPool, clients: asyncio.Task[None]) -> None:
+        """Takes each point out of ``left`` as it lands or fails. Raises what the points that are still in it fail of."""
+        began = time.monotonic()
+        place = cluster(session.config)
+        models = await asyncio.to_thread(self.preparation.models, session.config)
+        requests = await self._requests(session, left)
+        if not left:
             return
-        left = [point for point in missing if point.point_id in ready.requests]
+        spec = _spec(session, models, await asyncio.to_thread(self.preparation.context_per_slot, left))
         deaths = 0
         while left:
             measured = self.outcome.measured
             try:
                 async with AsyncExitStack() as stack:
-                    engine = await self._start(stack, place, ready.spec, session)
+                    engine = await self._start(stack, place, spec, session)
                     self.tally.spent(session.est_start_s, time.monotonic() - began)
-                    await self._points(engine, ready, left, session, pool)
-            except (EngineError, ClusterError) as error:
+                    await asyncio.wait([clients])
+                    await self._points(engine, requests, left, session, pool)
+            except EngineDied:
                 deaths = deaths + 1 if self.outcome.measured == measured else 1
-                if deaths >= DEATHS or not isinstance(error, EngineDied):
-                    for point in left:
-                        self._failed(point, error, session)
-                    return
+                if deaths >= DEATHS:
+                    raise
 
-    def _prepare(self, session: Session, missing: Sequence[Point]) -> _Ready:
-        models = self.preparation.models(session.config)
+    async def _requests(self, session: Session, left: list[Point]) -> dict[str, list[PlannedRequest]]:
+        """By point_id. A point whose prompts cannot be had fails alone."""
         requests: dict[str, list[PlannedRequest]] = {}
-        for point in missing:
+        for point in tuple(left):
             try:
-                requests[point.point_id] = requests_of(point, self.preparation.prompts(point), model_name(point))
+                prompts = await asyncio.to_thread(self.preparation.prompts, point)
+                requests[point.point_id] = requests_of(point, prompts, model_name(point))
             except SpecsweepError as error:
+                left.remove(point)
                 self._failed(point, error, session)
-        context = self.preparation.context_per_slot(session)
-        return _Ready(_spec(session, models, context), requests)
+        return requests
 
     async def _start(self, stack: AsyncExitStack, place: Cluster, spec: EngineSpec, session: Session) -> RunningEngine:
         axes = session.points[0].axes
@@ -148,11 +163,13 @@ class Runner:
             if wrong is not None:
                 raise EngineError(f"the engine does not answer a warm-up request at batch size {size}: {wrong}", evidence=engine.log())
 
-    async def _points(self, engine: RunningEngine, ready: _Ready, left: list[Point], session: Session, pool: ClientPool) -> None:
+    async def _points(
+        self, engine: RunningEngine, requests: dict[str, list[PlannedRequest]], left: list[Point], session: Session, pool: ClientPool
+    ) -> None:
         estimates = dict(zip((p.point_id for p in session.points), session.est_points_s, strict=True))
         while left:
             point = left[0]
-            self.progress.measuring(point, len(ready.requests[point.point_id]))
+            self.progress.measuring(point, len(requests[point.point_id]))
             self.store.event(self.plan.name, "point_started", point_id=point.point_id)
             began, started = time.monotonic(), _utc()
             gpus_before = gpus()
@@ -161,15 +178,17 @@ class Runner:
             error: SpecsweepError | None = None
             measured: Measured | None = None
             try:
-                measured = await self._measure(point, ready.requests[point.point_id], engine, pool)
+                measured = await self._measure(point, requests[point.point_id], engine, pool)
             except SpecsweepError as caught:
                 error = caught
             except Exception as bug:  # of ours: it costs this point, and is told in full
-                error = ClientError(f"internal error: {type(bug).__name__}: {bug}", evidence=traceback.format_exc())
+                error = _internal(bug)
+            if measured is None or any(r.read.outcome != "ok" for r in measured.trace.requests):
+                await asyncio.sleep(SETTLE_S)
             if (how := engine.ended()) is not None:
                 error = EngineDied.of(session, f"{how} while {label(point)} was measured", engine.log())
             self.tally.spent(estimates[point.point_id], time.monotonic() - began)
-            self.tally.requests_done += len(ready.requests[point.point_id])
+            self.tally.requests_done += len(requests[point.point_id])
             left.pop(0)
             if error is not None or measured is None:
                 self._failed(point, error or ClientError("no measurement"), session, started)
@@ -228,6 +247,10 @@ class Runner:
         self.progress.failed(point, error.message.splitlines()[0])
         self._track(point)
 
+    def _all_failed(self, points: Sequence[Point], error: SpecsweepError, session: Session) -> None:
+        for point in points:
+            self._failed(point, error, session)
+
     def _track(self, point: Point) -> None:
         attempt = self.store.latest(point.point_id)
         if attempt is not None and self.tracker is not None:
@@ -243,10 +266,9 @@ class EngineDied(EngineError):
         return cls(found.message, evidence=found.evidence)
 
 
-@dataclass(slots=True)
-class _Ready:
-    spec: EngineSpec
-    requests: dict[str, list[PlannedRequest]]  # by point_id
+def _internal(bug: Exception) -> ClientError:
+    """An error of ours costs a point or a session, and is told in full."""
+    return ClientError(f"internal error: {type(bug).__name__}: {bug}", evidence="".join(traceback.format_exception(bug)))
 
 
 def model_name(point: Point) -> str:

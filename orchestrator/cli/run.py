@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from specsweep.orchestrator.clusters import cluster
     from specsweep.orchestrator.config import compose
     from specsweep.orchestrator.plan import plan_sweep
     from specsweep.orchestrator.store import Store
@@ -30,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     sweep = compose(args.overrides, args.config_dir)
     base = sweep.base
     plan = plan_sweep(sweep)
+    for session in plan.sessions:
+        cluster(session.config)  # a bad endpoint is told now
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
         store.write_plan(plan, args.overrides)

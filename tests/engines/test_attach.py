@@ -14,7 +14,7 @@ import pytest
 from specsweep.orchestrator.models import ensure_model
 from specsweep.orchestrator.store import Store
 
-from sweeps import specsweep, until
+from sweeps import finished, problems, specsweep, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -55,19 +55,19 @@ def run(store: Path, cache: Path, url: str, *more: str) -> object:
 
 def test_token_ids_go_to_a_running_server(tmp_path: Path, cache: Path, server: str) -> None:
     done = run(tmp_path / "s", cache, server, "engine=llamacpp")
-    assert done.returncode == 0, done.stderr
+    assert finished(done), done.stderr
     (attempt,) = Store(tmp_path / "s").sweep("attached").latest.values()
-    assert attempt.valid
+    assert problems(attempt) == []
     assert urllib.request.urlopen(f"{server}/health", timeout=5).status == 200, "it still runs"
 
 
 def test_chat_says_what_cannot_be_known(tmp_path: Path, cache: Path, server: str) -> None:
     done = run(tmp_path / "s", cache, server, "engine=openai_chat")
-    assert done.returncode in (0, 5), done.stderr
+    assert finished(done), done.stderr
     (attempt,) = Store(tmp_path / "s").sweep("attached").latest.values()
     assert attempt.measured
     assert "step_ms_p50" not in attempt.measurement["metrics"]
-    assert "al_decode" in attempt.measurement["absent"]
+    assert attempt.measurement["absent"]["step_ms_mean"]
     assert attempt.measurement["metrics"]["output_tps"] > 0
 
 
