@@ -33,6 +33,12 @@ POSITION_NOTE = (
 SMALLEST = "One row a series: its smallest batch size with valid acceptance, since every batch size runs the same prompts."
 
 
+OTHER_PLACES = (
+    "Arms of different draft length start their steps at other places in the same answer: where a long draft was accepted, a short one "
+    "starts again. So their rates at one position need not agree."
+)
+
+
 def acceptance_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Of each series in each panel the cell that stands for its acceptance: the smallest batch size, a valid one if there is any."""
     chosen: dict[str, Cell] = {}
@@ -64,7 +70,10 @@ def position_table(cells: Sequence[Cell]) -> Table:
             shown.append("" if reached is None else "not reached" if value is None else with_interval(value, mark))
         rows.append(Row(tuple(shown), record, not cell.valid("acceptance"), panel_label(cell.axes)))
     kept, folded, shared = fold_shared(columns, rows, FOLDABLE)
-    return Table("acceptance_by_position", "Acceptance rate by draft position", kept, folded, (POSITION_NOTE, SMALLEST), shared)
+    notes: tuple[str, ...] = (POSITION_NOTE, SMALLEST)
+    if len({cell.axes.get("draft_length") for cell in cells}) > 1:
+        notes += (OTHER_PLACES,)
+    return Table("acceptance_by_position", "Acceptance rate by draft position", kept, folded, notes, shared)
 
 
 def _positions(cell: Cell) -> dict[int, tuple[Estimate | None, int]]:

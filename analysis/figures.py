@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.analysis.attempts import Cell, Estimate
 from specsweep.analysis.pareto import ParetoPoint
-from specsweep.analysis.speedup import Speedup, verdict
+from specsweep.analysis.speedup import Speedup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -229,17 +229,19 @@ def speedup_figure(
         ax.set_xlabel("batch size (requests in flight)")
         ax.set_ylabel("speedup (ratio)")
         ax.label_outer()
-    _legend(figure, names, style, tie=any(verdict(r.user_tps) == "not shown" for r in known))
+    _legend(figure, names, style, tie=any(r.verdict == "not shown" for r in known))
     return figure
 
 
 def _speedup_series(ax: Axes, members: Sequence[Speedup], sizes: Sequence[int], shift: float, style: Style) -> None:
-    by_size = {r.cell.batch_size: r.user_tps for r in members if r.user_tps is not None}
-    spots = [(i + shift, by_size.get(bs)) for i, bs in enumerate(sizes)]
-    ax.plot([x for x, _ in spots], [math.nan if e is None else e.value for _, e in spots], color=style[0], linewidth=1, alpha=0.6, zorder=2)
-    known = [(x, e) for x, e in spots if e is not None]
-    _whiskers(ax, [(e, x) for x, e in known], style[0], along="y", width=1.6, alpha=1)
-    _marks(ax, [x for x, _ in known], [e.value for _, e in known], [verdict(e) == "not shown" for _, e in known], style)
+    by_size = {r.cell.batch_size: r for r in members if r.user_tps is not None}
+    known = [(i + shift, by_size[bs].user_tps, by_size[bs].verdict) for i, bs in enumerate(sizes) if bs in by_size]
+    ratios = {bs: r.user_tps.value for bs, r in by_size.items() if r.user_tps is not None}
+    line = [ratios.get(bs, math.nan) for bs in sizes]
+    ax.plot([i + shift for i in range(len(sizes))], line, color=style[0], linewidth=1, alpha=0.6, zorder=2)
+    _whiskers(ax, [(e, x) for x, e, _ in known if e is not None], style[0], along="y", width=1.6, alpha=1)
+    hollow = [word == "not shown" for _, _, word in known]
+    _marks(ax, [x for x, _, _ in known], [e.value for _, e, _ in known if e is not None], hollow, style)
 
 
 def acceptance_figure(

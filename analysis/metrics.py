@@ -88,6 +88,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("tpot_ms_mean", "ms", "time per output token: sum of time after the first chunk / sum of tokens after it", "lower", 2),
     *_spread("request_latency_ms", f"time from send to the last token; {_TIMED}"),
     Metric("output_tokens_mean", "tokens", "real output tokens per request of the first pass over the prompts", None, 1),
+    Metric(
+        "share_looping",
+        "",
+        "share of those answers that ended in a loop: three or more repetitions of a period of up to 32 tokens",
+        None,
+        3,
+    ),
     Metric("share_cut", "", "share of those answers that ended at the output cap", None, 3),
     Metric("client_lag_ms_p50", "ms", "how late the client's event loop woke for a timer: median, worst process", "lower", 3),
     Metric("client_lag_ms_p99", "ms", "the same: 99 % quantile, worst process", "lower", 3),

@@ -28,7 +28,7 @@ from specsweep.analysis.attempts import (
     varying,
 )
 from specsweep.analysis.pareto import ParetoPoint, pareto
-from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups, verdict
+from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups
 from specsweep.analysis.tables import pareto_table, speedup_table
 from specsweep.analysis.tabular import Table
 
@@ -124,7 +124,7 @@ def headlines(report: Report) -> list[str]:
     if report.simulated:
         found.append("SIMULATED: these numbers come from the simulator. They hold by construction and show nothing about an engine.")
     known = [r for r in report.speedups if r.user_tps is not None]
-    faster = [r for r in known if verdict(r.user_tps) == "faster"]
+    faster = [r for r in known if r.verdict == "faster"]
     if faster:
         best = max(faster, key=lambda r: r.user_tps.value if r.user_tps else 0.0)
         found.append(
@@ -135,7 +135,7 @@ def headlines(report: Report) -> list[str]:
         found.append("No drafter is shown to be faster than none at any point that was measured.")
     elif report.speedups:
         found.append(f"No speedup can be given: {report.speedups[0].reason}.")
-    count = {word: sum(verdict(r.user_tps) == word for r in known) for word in ("faster", "slower", "not shown")}
+    count = {word: sum(r.verdict == word for r in known) for word in ("faster", "slower", "not shown")}
     if known:
         without = len(report.speedups) - len(known)
         found.append(

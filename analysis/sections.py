@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from specsweep.analysis import acceptance, checks, timing
 from specsweep.analysis.columns import Requests, columns, sums_by
+from specsweep.analysis.loops import loops
 from specsweep.analysis.metrics import QUANTILES, quantile_name
 from specsweep.analysis.sheet import PointFacts, Sheet
 from specsweep.analysis.stats import Interval, may_give_quantile, mean_interval, quantile_interval, ratio_interval
@@ -98,7 +99,7 @@ def positions(scored: Sequence[RequestTrace], no_steps: str, facts: PointFacts) 
 def write_answers(sheet: Sheet, scored: Sequence[RequestTrace]) -> None:
     """Lengths are the real ones, whatever was asked for: answers stop at EOS."""
     if not scored:
-        for name in ("output_tokens_mean", "share_cut"):
+        for name in ("output_tokens_mean", "share_cut", "share_looping"):
             sheet.put(name, None, reason="no request of the first pass over the prompts succeeded")
         return
     table = columns(scored)
@@ -106,6 +107,11 @@ def write_answers(sheet: Sheet, scored: Sequence[RequestTrace]) -> None:
     cut = np.array([r.read.finish_reason == "length" for r in scored], dtype=np.float64)
     sheet.put("output_tokens_mean", mean_interval(sums_by(table.cluster, table.tokens), count))
     sheet.put("share_cut", ratio_interval(sums_by(table.cluster, cut), count, scale="logit"))
+    if not any(r.read.output_ids for r in scored):
+        sheet.put("share_looping", None, reason="the stream holds no token ids")
+        return
+    looping = np.array([loops(r.read.output_ids) for r in scored], dtype=np.float64)
+    sheet.put("share_looping", ratio_interval(sums_by(table.cluster, looping), count, scale="logit"))
 
 
 # --- speed ---------------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # one conversation with the 
 Floats = NDArray[np.float64]
 
 CUT_SHARE_MAY_DIFFER = 0.05  # absolute difference of the share of answers that the cap cut
+LOOPING_MAY_DIFFER = 0.05  # absolute difference of the share of answers that end in a loop
 LENGTH_MAY_DIFFER = 0.05  # relative difference of mean answer length, over all categories
 CATEGORY_LENGTH_MAY_DIFFER = 0.10  # the same in one category, which has fewer answers
 CATEGORY_MIN_CONVERSATIONS = 4
@@ -63,6 +64,13 @@ class Speedup:
     conversations: int = 0  # common to both arms: the clusters of the user TPS interval
     reason: str = ""  # why there is no speedup
     warnings: tuple[str, ...] = ()  # what a reader must know before believing it
+    idle: bool = False  # not one draft was accepted in any attempt
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the user TPS ratio. A drafter that gave nothing cannot have made anything faster: what is left is the sessions' own spread."""
+        word = verdict(self.user_tps)
+        return "not shown" if self.idle and word == "faster" else word
 
 
 def verdict(ratio: Estimate | None) -> Verdict:
@@ -92,6 +100,9 @@ def _speedup(cell: Cell, by_id: Mapping[str, Attempt]) -> Speedup:
         return Speedup(cell, reason=refused[0])
     found = [_ratios(*pair) for pair in pairs]
     warnings = tuple(dict.fromkeys(w for pair in pairs for w in arm_warnings(*pair)))
+    idle = all(_accepted_nothing(attempt) for attempt, _ in pairs)
+    if idle:
+        warnings += ("no draft was accepted, so a gain can only be a difference between the two sessions",)
     if refused:
         warnings += (f"{len(refused)} of {len(cell.attempts)} repeats left out: {refused[0]}",)
     return Speedup(
@@ -102,7 +113,13 @@ def _speedup(cell: Cell, by_id: Mapping[str, Attempt]) -> Speedup:
         proxy_clean=_mean([proxy(*pair, "step_ms_decode_mean") for pair in pairs]),
         conversations=min(f.conversations for f in found),
         warnings=warnings,
+        idle=idle,
     )
+
+
+def _accepted_nothing(attempt: Attempt) -> bool:
+    rows = attempt["measurement"].get("per_conversation") or ()
+    return bool(rows) and all(row.get("accepted") == 0 for row in rows)
 
 
 def _why_not(attempt: Attempt, baseline: Attempt | None) -> str:
@@ -222,6 +239,11 @@ def arm_warnings(attempt: Attempt, baseline: Attempt) -> list[str]:
     cut = [estimate(m, "share_cut") for m in (attempt, baseline)]
     if cut[0] and cut[1] and abs(cut[0].value - cut[1].value) > CUT_SHARE_MAY_DIFFER:
         warnings.append(f"the cap cut {cut[0].value:.0%} of the answers with the drafter and {cut[1].value:.0%} without")
+    looping = [estimate(m, "share_looping") for m in (attempt, baseline)]
+    if looping[0] and looping[1] and abs(looping[0].value - looping[1].value) > LOOPING_MAY_DIFFER:
+        warnings.append(
+            f"{looping[0].value:.0%} of the answers with the drafter end in a loop, {looping[1].value:.0%} without: loops are easy to draft"
+        )
     return warnings + _length_warnings(common)
 
 
@@ -251,7 +273,7 @@ def crossover(rows: Sequence[Speedup]) -> str:
     missing = sorted(r.cell.batch_size for r in rows if r.user_tps is None)
     if not known:
         return f"no speedup could be measured: {rows[0].reason or 'no conversation decoded'}" if rows else "nothing measured"
-    words = [verdict(r.user_tps) for r in known]
+    words = [r.verdict for r in known]
     left_out = f"; not compared at BS {', '.join(map(str, missing))}" if missing else ""
     if set(words) == {"faster"}:
         return f"pays at every batch size compared: {_listed(known)}{left_out}"

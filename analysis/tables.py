@@ -165,7 +165,7 @@ def _speedup_row(row: Speedup, axes: Sequence[Column]) -> Row:
     record: dict[str, Any] = {c.key: row.cell.axes.get(c.key) for c in axes}
     put(record, "speedup_user_tps", row.user_tps)
     put(record, "speedup_output_tps", row.output_tps)
-    word = verdict(row.user_tps) if row.user_tps else ""
+    word = row.verdict if row.user_tps else ""
     remark = row.reason or "; ".join(row.warnings)
     record |= {
         "proxy_speedup": row.proxy,

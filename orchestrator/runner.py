@@ -109,7 +109,7 @@ class Runner:
                     engine = await self._start(stack, place, spec, session)
                     self.tally.spent(session.est_start_s, time.monotonic() - began)
                     await asyncio.wait([clients])
-                    await self._points(engine, requests, left, session, pool)
+                    await self._points(engine, place, requests, left, session, pool)
             except EngineDied:
                 deaths = deaths + 1 if self.outcome.measured == measured else 1
                 if deaths >= DEATHS:
@@ -164,17 +164,24 @@ class Runner:
                 raise EngineError(f"the engine does not answer a warm-up request at batch size {size}: {wrong}", evidence=engine.log())
 
     async def _points(
-        self, engine: RunningEngine, requests: dict[str, list[PlannedRequest]], left: list[Point], session: Session, pool: ClientPool
+        self,
+        engine: RunningEngine,
+        place: Cluster,
+        requests: dict[str, list[PlannedRequest]],
+        left: list[Point],
+        session: Session,
+        pool: ClientPool,
     ) -> None:
         estimates = dict(zip((p.point_id for p in session.points), session.est_points_s, strict=True))
         while left:
             point = left[0]
             self.progress.measuring(point, len(requests[point.point_id]))
             self.store.event(self.plan.name, "point_started", point_id=point.point_id)
+            if self.tracker is not None:
+                self.tracker.settle()
+            busy = await place.quiet()
             began, started = time.monotonic(), _utc()
             gpus_before = gpus()
-            if self.tracker is not None:
-                self.tracker.settle()  # MLflow's start would share the cores with the engine
             error: SpecsweepError | None = None
             measured: Measured | None = None
             try:
@@ -195,7 +202,8 @@ class Runner:
                 if isinstance(error, EngineError):
                     raise error
                 continue
-            self._landed(point, measured, session, started, {"before": gpus_before, "after": gpus()})
+            state = {"gpus_before": gpus_before, "gpus_after": gpus(), "background_cpu_share": busy}
+            self._landed(point, measured, session, started, state)
 
     async def _measure(self, point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool) -> Measured:
         for attempt in range(1, POINT_TRIES + 1):
@@ -226,8 +234,8 @@ class Runner:
             "specsweep_version": known["specsweep_version"],
         }
 
-    def _landed(self, point: Point, measured: Measured, session: Session, started: str, gpu_state: dict[str, Any]) -> None:
-        record = {**self._record(point, session, started), "status": "measured", "error": None, "gpu_state": gpu_state}
+    def _landed(self, point: Point, measured: Measured, session: Session, started: str, state: dict[str, Any]) -> None:
+        record = {**self._record(point, session, started), "status": "measured", "error": None, "machine": state}
         self.store.commit(record, measured.measurement, measured.trace, measured.evidence)
         self.outcome.measured += 1
         self.tally.landed += 1

@@ -36,6 +36,10 @@ class Cluster(Protocol):
 
     def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
 
+    async def quiet(self) -> float | None:
+        """Waits until the engine's host is quiet; the share of its CPU that other work still takes, None where that cannot be known."""
+        ...
+
     def host_facts(self) -> dict[str, Any]: ...
 
 

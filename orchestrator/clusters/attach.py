@@ -58,6 +58,9 @@ class AttachCluster:
             raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
         yield AttachedEngine(self.base_url, spec.model_name, self.headers)
 
+    async def quiet(self) -> None:
+        """What else keeps the engine's host busy cannot be seen from here."""
+
     def host_facts(self) -> dict[str, Any]:
         """The engine's host is not known; the endpoint's name stands for it."""
         return {"attached": True}

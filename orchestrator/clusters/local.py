@@ -26,6 +26,9 @@ from specsweep.orchestrator.errors import EngineTerminal
 
 POLL_S = 0.05
 GRACE_S = 5.0
+QUIET_SHARE = 0.10  # of all cores
+QUIET_LOOK_S = 0.5
+QUIET_WAIT_S = 20.0
 LOG_LIMIT = 2_000_000  # bytes of a log that are read back
 
 
@@ -74,6 +77,21 @@ class LocalCluster:
                 yield engine
             finally:
                 await _end(process)
+
+    async def quiet(self) -> float:
+        """Waits, for a while, until nothing else keeps this machine busy. Returns the share of all cores that is still in use.
+
+        To be called while the engine is idle. Ray and MLflow go on working for some seconds after they are ready, and would be
+        measured as a slower engine.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + QUIET_WAIT_S
+        psutil.cpu_percent()
+        while True:
+            await asyncio.sleep(QUIET_LOOK_S)
+            busy = psutil.cpu_percent() / 100
+            if busy <= QUIET_SHARE or loop.time() > deadline:
+                return busy
 
     def host_facts(self) -> dict[str, Any]:
         return {

@@ -125,3 +125,20 @@ def test_ctrl_c_ends_it_at_once_and_keeps_what_is_measured(tmp_path: Path, cache
         until(lambda: not run.alive(), "the end of every process", 20)
     assert sum(measured_points(store, "smoke").values()) == 1
     assert events(store, "smoke")[-1]["kind"] == "run_interrupted"
+
+
+def test_first_position_acceptance_at_two_draft_lengths_has_intervals_and_a_word_on_why_it_may_differ(tmp_path: Path, cache: Path) -> None:
+    store = tmp_path / "store"
+    done = specsweep(
+        *words(store, cache, "drafter=draft_model", "draft_length=1,8", "batch_size=1", "workload.prompts=24", "tracking.enabled=false")
+    )
+    assert finished(done), done.stderr
+    first = {}
+    for attempt in Store(store).sweep("smoke").latest.values():
+        assert problems(attempt) == []
+        rows = attempt.measurement["ar_cond"]
+        assert [r["position"] for r in rows] == list(range(1, attempt.point["axes"]["draft_length"] + 1))
+        assert rows[0]["ci_low"] < rows[0]["value"] < rows[0]["ci_high"]
+        first[attempt.point["axes"]["draft_length"]] = rows[0]["reached"]
+    assert first[1] > first[8], "with a longer draft fewer steps are taken, at other places"
+    assert "start their steps at other places" in (store / "sweeps/smoke/report.html").read_text()
