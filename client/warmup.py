@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import aiohttp
 
-WARMUP_TOKENS = 8
+WARMUP_PROMPT = 32  # tokens of each prompt
+WARMUP_TOKENS = 8  # of each answer
 
 
 async def warm_up(url: str, bodies: Sequence[bytes], *, headers: dict[str, str], timeout_s: float) -> str | None:

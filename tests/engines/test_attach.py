@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from specsweep.orchestrator.models import ensure_model
 from specsweep.orchestrator.store import Store
-
-from sweeps import finished, problems, specsweep, until
+from whole_sweeps import finished, problems, specsweep, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(240)]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from sweeps import specsweep
+from whole_sweeps import specsweep
 
 CASES = [
     (("run", "sweep=smoke", "batch_sise=4"), 2, ("batch_sise", "batch_size")),

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from specsweep.client.trace import read_trace
 from specsweep.orchestrator.store import Store
-
-from sweeps import events, finished, measured_points, problems, running, specsweep, until
+from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(300)]
 
