@@ -55,7 +55,7 @@ test: lint types ## everything
 	$(BIN)/pytest -m "engine or ray or slow" --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
-	$(BIN)/python -m bench
+	PYTHONPATH=tests $(BIN)/python -m bench
 
 lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt

@@ -1,1 +1,1 @@
-"""Benchmarks of specsweep itself: ``python -m bench``. A benchmark is a module ``bench_<name>.py`` with one function ``run``."""
+"""Benchmarks of specsweep itself: ``make bench``. A benchmark is a module ``bench_<name>.py`` with one function ``run``."""

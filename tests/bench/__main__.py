@@ -51,8 +51,8 @@ def main() -> None:
     known = sorted(p.stem.removeprefix("bench_") for p in _HERE.glob("bench_*.py"))
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of specsweep itself.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(known)} (default: all)")
-    parser.add_argument("--runs", type=int, default=Options.runs, help="repetitions; medians are shown (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=Options.seconds, help="length of one repetition (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=Options().runs, help="repetitions; medians are shown (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=Options().seconds, help="length of one repetition (default: %(default)s)")
     parser.add_argument("--profile", action="store_true", help="print where the time that is left goes")
     args = parser.parse_args()
     if unknown := set(args.names) - set(known):
