@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -269,7 +270,7 @@ def test_mlflow_away_costs_the_sweep_nothing_and_sync_catches_up(store: Store, c
     [event] = store.sweep("demo").events
     assert event["kind"] == "tracking_unavailable"
     assert "does not answer" in event["reason"]
-    assert event["catch_up"] == f"specsweep sync demo store={store.root}"
+    assert event["catch_up"] == f"specsweep sync demo store={store.root} --uri 'http://user:***@127.0.0.1:{closed_port}'"
     assert "secret" not in str(event)
     assert sync(store, "demo").created == 4
     assert_one_complete_run_per_attempt(store, tracking.tracking_uri(store))
@@ -348,7 +349,7 @@ for line in sys.stdin:
 def test_a_sync_killed_at_any_moment_is_finished_by_the_next_one(store: Store) -> None:
     random.seed(3)
     uri = tracking.tracking_uri(store)
-    wide = [axes(batch_size=b, isl=i) for b in (1, 2, 4, 8, 16) for i in (128, 256, 512)]
+    wide = [axes(batch_size=b, isl=i) for b in (1, 2, 4, 8, 16) for i in (128, 256, 384, 512, 640, 768, 896)]  # more than it can do in time
     store.write_plan(plan("demo", wide))
     for values in wide:
         land(store, values)
@@ -364,7 +365,8 @@ def test_a_sync_killed_at_any_moment_is_finished_by_the_next_one(store: Store) -
             helper.stdin.flush()
             pid = int(helper.stdout.readline())
             time.sleep(random.uniform(0.2, 1.2))
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the machine was fast, and it is done
+                os.kill(pid, signal.SIGKILL)
             if client(uri).get_experiment_by_name("demo") is not None:
                 halves += any(r.data.tags.get("complete") != "true" for r in children(uri))
     finally:
