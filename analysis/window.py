@@ -93,7 +93,7 @@ def in_flight(trace: PointTrace, window: Window) -> InFlight:
         gap = int(send[following] - end[previous])
         if requests[following].turn > 0:  # between two turns of a conversation the answer is parsed: that is not a missing request
             bridged[previous] = max(bridged[previous], send[following])
-        elif window.open_ns <= end[previous] <= window.close_ns:
+        elif window.open_ns <= send[following] and end[previous] <= window.close_ns:  # also a gap that lies across the opening
             gaps.append(gap)
             if gap <= tolerance:
                 bridged[previous] = max(bridged[previous], send[following])

@@ -16,6 +16,7 @@ import asyncio
 import os
 import platform
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -103,6 +104,7 @@ class ClientPool:
         self._ray = LocalRay(address)
         self._members: list[Member] = []
         self._aborted = False
+        self._measuring = threading.Lock()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -120,10 +122,14 @@ class ClientPool:
         Raises :class:`LostActor` if one ended, ``ValueError`` for a load that cannot be split, ``RuntimeError`` if Ray does
         not start. Failed requests raise nothing; they are rows of the trace.
         """
+        with self._measuring:
+            self._aborted = False
+            return self._measure(load)
+
+    def _measure(self, load: PointLoad) -> PointResult:
         processes = load.processes or min(load.batch_size, default_processes(load.batch_size, self._max_processes))
         slots = split_slots(load.batch_size, processes)
         specs = [_spec(load, actor, size, hand) for actor, (size, hand) in enumerate(zip(slots, deal(load.requests, slots), strict=True))]
-        self._aborted = False
         self.start(processes)
         team = self._members[:processes]
         try:
@@ -146,8 +152,11 @@ class ClientPool:
 
     def close(self) -> None:
         """Ends the actors and our Ray. The pool can be used again afterwards."""
-        self._members = []
-        self._ray.stop()
+        self._aborted = True
+        with self._measuring:  # Ray takes a minute, and the process with it, if it is used while it is shut down
+            self._members = []
+            self._ray.stop()
+        self._aborted = False
 
     def _grow(self, processes: int) -> None:
         import ray
@@ -170,6 +179,9 @@ class ClientPool:
 
         pending = dict(zip(refs, team, strict=True))
         while pending:
+            if self._aborted:  # also before the first actor is there, when there is none to kill
+                member = next(iter(pending.values()))
+                raise LostActor(member.number, member.node, member.pid, "ended by abort()")
             done, _ = ray.wait(list(pending), timeout=_LOOK_S)
             for ref in done:
                 member = pending.pop(ref)

@@ -123,7 +123,8 @@ class LocalRay:
             start_new_session=True,
         )
         before = {p.pid for p in psutil.Process().children()}
-        with _environment({"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}):
+        settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+        with _environment(settings), _groups_of_their_own():
             import ray
 
             _silence()
@@ -148,6 +149,27 @@ def _silence() -> None:
 
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+@contextmanager
+def _groups_of_their_own() -> Iterator[None]:
+    """Processes that are started meanwhile lead their own process groups.
+
+    Whoever stops a job signals its whole group (``timeout``, systemd, Slurm). Ray's node would die of that before we have said
+    goodbye to it, and its client then waits a minute for a node that is gone. Ray has no setting for it.
+    """
+    original = subprocess.Popen.__init__
+
+    def in_own_group(self: subprocess.Popen[Any], *args: Any, **kwargs: Any) -> None:
+        if not kwargs.get("start_new_session"):
+            kwargs.setdefault("process_group", 0)
+        original(self, *args, **kwargs)
+
+    subprocess.Popen.__init__ = in_own_group  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        subprocess.Popen.__init__ = original  # type: ignore[method-assign]
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -50,7 +50,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 def total(samples: Samples, name: str) -> float | None:
     """The sum of one metric over all its label sets (engines of a data-parallel server, models). None if it is not there."""
-    values = [value for (key, _), value in samples.items() if key == name and not math.isnan(value)]
+    values = [value for (key, _), value in samples.items() if key == name and math.isfinite(value)]
     return math.fsum(values) if values else None
 
 
@@ -58,7 +58,7 @@ def by_label(samples: Samples, name: str, label: str) -> dict[str, float]:
     """The sums of one metric for each value of one label."""
     sums: dict[str, float] = {}
     for (key, labels), value in samples.items():
-        if key == name and not math.isnan(value):
+        if key == name and math.isfinite(value):
             for label_name, label_value in labels:
                 if label_name == label:
                     sums[label_value] = sums.get(label_value, 0.0) + value

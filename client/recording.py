@@ -57,13 +57,15 @@ def read_recording(path: Path) -> Recording:
                 if kind == "meta":
                     recording.meta.update({k: v for k, v in record.items() if k != "kind"})
                 elif kind == "metrics":
-                    recording.metrics.append((record["name"], record["text"]))
+                    if not isinstance(record["text"], str):
+                        raise ValueError(f"text is {record['text']!r}, not a page")
+                    recording.metrics.append((str(record["name"]), record["text"]))
                     recording.before.append(len(recording.requests))
                 elif kind == "request":
                     recording.requests.append(_request(record))
                 else:
                     raise ValueError(f"unknown kind {kind!r} (known: meta, metrics, request)")
-            except (KeyError, TypeError, ValueError, IndexError) as error:
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
                 raise ValueError(f"{path}, line {number}: not a recording of streams: {what}") from error
     if not recording.requests and not recording.metrics and not recording.meta:
@@ -95,7 +97,7 @@ def _request(record: Mapping[str, Any]) -> RecordedRequest:
         connect_ns=int(record.get("connect_ns") or 0),
         attempts=int(record.get("attempts") or 1),
     )
-    return RecordedRequest(str(record["name"]), str(record.get("path") or ""), record.get("body"), exchange, record.get("plan") or {})
+    return RecordedRequest(str(record["name"]), str(record.get("path") or ""), record.get("body"), exchange, dict(record.get("plan") or {}))
 
 
 def request_record(request: RecordedRequest) -> dict[str, Any]:

@@ -92,6 +92,8 @@ def read_attempt(path: Path, number: int, damaged_measurements: list[str]) -> At
     point = json.loads(content)
     if point["schema_version"] > POINT_SCHEMA_VERSION:
         raise ValueError(f"point.json has schema {point['schema_version']}; this specsweep reads up to {POINT_SCHEMA_VERSION}")
+    if not isinstance(point["axes"], dict) or not isinstance(point["config"], dict):
+        raise ValueError("point.json holds no axes or no config")
     if point["point_id"][:SHOWN] != path.parent.name or point["env_id"][:SHOWN] != path.name.partition(".")[0]:
         raise ValueError(f"the folder's name is not that of point {point['point_id']} in environment {point['env_id']}")
     for name in ("measurement.json", "trace.parquet"):

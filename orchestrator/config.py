@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.fields import GROUP_AXES, GROUPS, SCALAR_AXES, SWEEP_WIDE, check_tree, checked
+from specsweep.orchestrator.fields import GROUP_AXES, GROUPS, SCALAR_AXES, SWEEP_WIDE, check_tree, checked, folder
 from specsweep.orchestrator.overrides import Setting, from_axis, literal, parse_overrides
 from specsweep.orchestrator.settings import apply, one_of, unknown_key
 
@@ -65,8 +65,8 @@ class ConfigTree:
         for source in (FileConfigSource, StructuredConfigSource):  # instead of a search for plugins among all that is installed
             SourcesRegistry.instance().register(source)
         search = ConfigSearchPathImpl()
-        for i, folder in enumerate(self.folders):
-            search.append("main" if i == len(self.folders) - 1 else f"--config-dir {i + 1}", f"file://{folder}")
+        for i, home in enumerate(self.folders):
+            search.append("main" if i == len(self.folders) - 1 else f"--config-dir {i + 1}", f"file://{home}")
         search.append("schema", "structured://")
         return ConfigLoaderImpl(search)
 
@@ -262,6 +262,8 @@ def _sweep_wide(config: dict[str, Any], settings: Iterable[Setting]) -> dict[str
         base = applied or base
     base = dict(base)
     check_tree(base)
+    for key in ("store", "cache"):
+        folder(key, base[key])
     if base["cluster"].get("kind") == "attach" and not base["cluster"].get("endpoint"):
         raise ConfigError("cluster=attach: no endpoint is given; name the running server with endpoint=http://host:port")
     return base

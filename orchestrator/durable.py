@@ -101,6 +101,7 @@ def append_line(path: Path, line: str) -> None:
     """One line in one write. If the file ends in a torn line, that one is closed first, so that only it is lost."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # another's write that is under way looks like a torn line
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         os.write(descriptor, (b"\n" if torn else b"") + line.encode() + b"\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from specsweep.orchestrator.errors import ConfigError
@@ -59,7 +60,7 @@ class Field:
             return "true or false"
         noun = "a whole number" if self.kind == "int" else "a number"
         if math.isfinite(self.high):
-            noun += f" {'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
+            noun += f" {'above' if self.above else 'from'} {self.low:.15g} to {self.high:.15g}"
         elif math.isfinite(self.low):
             noun += f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
         return noun + (" or null" if self.optional else "")
@@ -67,24 +68,24 @@ class Field:
 
 _COUNT = Field("int", 1)
 FIELDS: Mapping[str, Field] = {
-    "batch_size": _COUNT,
+    "batch_size": Field("int", 1, 65536),
     "draft_length": Field("int", 0),
     "isl": _COUNT,
     "temperature": Field("float", 0),
     "repeat": _COUNT,
     "repeats": Field("int", 1, optional=True),
-    "seed": Field("int", 0),
+    "seed": Field("int", 0, 2**32 - 2),  # of 32 bits in most engines, and 2**32 - 1 means "any" to llama.cpp
     "record_raw": Field("bool"),
     "rerun": Field("choice", choices=("failed", "invalid", "all")),
     "measure.requests_per_slot": _COUNT,
     "measure.stall_seconds": Field("float", 0, above=True),
-    "measure.max_failed_share": Field("float", 0, 1),
     "measure.client_processes": Field("int", 1, optional=True),
     "tracking.enabled": Field("bool"),
     "engine.max_batch": Field("int", 1, optional=True),
     "engine.threads": Field("int", 1, optional=True),
     "engine.port": Field("int", 1, 65535, optional=True),
     "engine.startup_timeout_s": Field("float", 0, above=True),
+    "engine.dialect": Field("choice", choices=("llamacpp", "vllm", "openai_chat")),
     "engine.step_clock": Field("choice", choices=("client", "server")),
     "target.max_model_len": Field("int", 1, optional=True),
     "target.vocab_size": Field("int", 1, optional=True),
@@ -170,6 +171,16 @@ def _hint(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"; to sweep over it write {key}={','.join(map(str, value))}"
     return ""
+
+
+def folder(key: str, value: Any) -> Path:
+    """The folder that a setting names. Raises ConfigError for none (an unset variable in a shell), and for a home that is not known."""
+    if not str(value or "").strip():
+        raise ConfigError(f"{key}={value or ''}: no folder is named; write {key}=DIR")
+    try:
+        return Path(str(value)).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{key}={value}: it is not known where that home is; write the folder out, {key}=/…") from error
 
 
 def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -80,10 +80,9 @@ def inspect_file(path: Path, *, dialect_name: str | None = None, draft_length: i
             is_trace = file.read(4) == _PARQUET
         if is_trace:
             return _of_trace(path, read_trace(path), draft_length)
-        recording = read_recording(path)
+        return of_recording(path, read_recording(path), dialect_name=dialect_name, draft_length=draft_length)
     except (ValueError, OSError) as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    return of_recording(path, recording, dialect_name=dialect_name, draft_length=draft_length)
 
 
 def of_recording(path: Path, recording: Recording, *, dialect_name: str | None, draft_length: int | None) -> Inspection:
@@ -123,7 +122,9 @@ def _draft_length(meta: Mapping[str, Any], given: int | None) -> tuple[int | Non
         return given, "--draft-length"
     recorded = meta.get("draft_length")
     if recorded is not None:
-        return int(recorded), "the recording"
+        if type(recorded) is not int or recorded < 0:
+            raise ValueError(f"draft_length is {recorded!r}, not a count")
+        return recorded, "the recording"
     for flag in _DRAFT_FLAGS:
         if found := re.search(flag, str(meta.get("label") or "")):
             return int(found.group(1)), "the launch flags"

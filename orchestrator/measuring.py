@@ -136,9 +136,9 @@ async def measure_point(
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
         result = await _in_thread(pool, load)
     trace = result.trace
-    if not any(r.read.outcome == "ok" for r in trace.requests):
-        first = next(r.read for r in trace.requests)
-        raise RequestError(f"none of {len(trace.requests)} requests succeeded; the first: {first.error_kind}: {first.error}")
+    main = [r.read for r in trace.requests if r.phase == "main"]
+    if not any(read.outcome == "ok" for read in main):
+        raise RequestError(f"none of {len(main)} measured requests succeeded; the first: {main[0].error_kind}: {main[0].error}")
     after = await until_idle(wire, engine) if before.counters is not None else Page()
     if after.counters is not None and before.counters is not None:
         trace.counters = after.counters - before.counters

@@ -185,7 +185,7 @@ def _existing(field: str, value: Any) -> Path:
 def _checked(spec: Mapping[str, Any]) -> str | None:
     """The wanted conversion. Raises :class:`ConfigError` for unknown sources, fields that are missing or not known, bad values."""
     source = spec.get("source")
-    if source not in _FIELDS:
+    if not isinstance(source, str) or source not in _FIELDS:
         raise ConfigError(f"model.source={source!r} is not known; choose one of {', '.join(_FIELDS)}")
     needed, optional = _FIELDS[source]
     for name in sorted(needed):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,10 @@ class Tally:
     _spent: float = 0.0
     _estimated: float = 0.0
 
+    def started(self, estimated_s: float) -> None:
+        """An engine is up. How long that took says nothing about the pace of the points."""
+        self.est_left_s = max(0.0, self.est_left_s - estimated_s)
+
     def spent(self, estimated_s: float, seconds: float) -> None:
         self._estimated += estimated_s
         self._spent += seconds
@@ -74,7 +78,7 @@ def interval(metrics: Mapping[str, Any], name: str, decimals: int) -> str:
 
 
 COLUMNS = ("point", "TPS per user", "output TPS", "AL", "step ms", "")
-METRICS = (("user_tps_mean", 1), ("output_tps_steady", 1), ("al_decode", 2), ("step_ms_mean", 1))
+METRICS = (("user_tps_mean", 1), ("output_tps", 1), ("al_decode", 2), ("step_ms_mean", 1))
 
 
 def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
@@ -83,6 +87,25 @@ def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
     if not measurement["validity"]["valid"]:
         mark += "invalid: " + ", ".join(c["name"] for c in measurement["checks"] if not c["ok"])
     return (label(point), *(interval(metrics, name, decimals) for name, decimals in METRICS), mark)
+
+
+def fitting(landed: Sequence[tuple[Point, tuple[str, ...]]], width: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows, one line a point: a narrow terminal gets no reasons, then no intervals, then no step times, so that the line of state stays in
+    sight. Engine and target stand before a point only if there are several.
+    """
+    places = {(point.axes["engine"], point.axes["target"]) for point, _ in landed}
+    common = " ".join(map(str, next(iter(places)))) + " " if len(places) == 1 else ""
+    rows = [(cells[0].removeprefix(common), *cells[1:]) for _, cells in landed]
+    brief = [(*cells[:-1], cells[-1].split(":")[0]) for cells in rows]
+    short = [tuple(cell.split(" [")[0] for cell in cells) for cells in brief]
+    for shown in (rows, brief, short):
+        if _width(COLUMNS, shown) <= width:
+            return COLUMNS, shown
+    return (*COLUMNS[:-2], COLUMNS[-1]), [(*cells[:-2], cells[-1]) for cells in short]
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(columns, *rows, strict=True))
 
 
 @dataclass
@@ -123,8 +146,8 @@ class LiveProgress(Progress):
         from rich.live import Live
 
         self._console = Console(stderr=True)
-        self._rows: list[tuple[str, ...]] = []
-        self._now = "starting"
+        self._rows: list[tuple[Point, tuple[str, ...]]] = []
+        self._now = "preparing models, prompts and client processes"
         self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=REDRAWS_PER_S, transient=True)
         self._live.start()
 
@@ -134,10 +157,11 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for i, column in enumerate(COLUMNS):
-            table.add_column(column, justify="right" if 0 < i < len(COLUMNS) - 1 else "left")
-        for cells in self._rows[-max(4, self._console.height - 8) :]:
-            table.add_row(*cells)
+        columns, rows = fitting(self._rows[-max(4, self._console.height - 8) :], self._console.width)
+        for column in columns:
+            table.add_column(column, justify="left" if column in ("point", "") else "right", no_wrap=True)
+        for cells in rows:
+            table.add_row(*map(Text, cells))
         elapsed = clock(time.monotonic() - self.started)
         return Group(table, Text(f"{self._now}", style="cyan"), Text(f"{self.tally.line()} · elapsed {elapsed}", style="bold"))
 
@@ -151,7 +175,7 @@ class LiveProgress(Progress):
         self._now = f"measuring {label(point)} ({requests} requests)"
 
     def landed(self, point: Point, measurement: Mapping[str, Any]) -> None:
-        self._rows.append(row(point, measurement))
+        self._rows.append((point, row(point, measurement)))
 
     def close(self) -> None:
         self._live.stop()

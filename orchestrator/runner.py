@@ -94,7 +94,6 @@ class Runner:
 
     async def _session(self, session: Session, left: list[Point], pool: ClientPool, clients: asyncio.Task[None]) -> None:
         """Takes each point out of ``left`` as it lands or fails. Raises what the points that are still in it fail of."""
-        began = time.monotonic()
         place = cluster(session.config)
         models = await asyncio.to_thread(self.preparation.models, session.config)
         requests = await self._requests(session, left)
@@ -107,8 +106,10 @@ class Runner:
             try:
                 async with AsyncExitStack() as stack:
                     engine = await self._start(stack, place, spec, session)
-                    self.tally.spent(session.est_start_s, time.monotonic() - began)
-                    await asyncio.wait([clients])
+                    self.tally.started(session.est_start_s)
+                    if not clients.done():
+                        self.progress.session(session, "waiting for the client processes")
+                        await asyncio.wait([clients])
                     await self._points(engine, place, requests, left, session, pool)
             except EngineDied:
                 deaths = deaths + 1 if self.outcome.measured == measured else 1

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.fields import OPEN_MAPPINGS, checked
+from specsweep.orchestrator.fields import FIELDS, OPEN_MAPPINGS, checked, is_text
 from specsweep.orchestrator.overrides import Setting
 
 
@@ -50,6 +50,7 @@ def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, 
     if setting.action == "add" and node.get(name) is not None and not isinstance(value, dict):
         raise ConfigError(f"{setting.text}: {setting.key} is there already (it is {node[name]!r}); leave the + out to change it")
     old = node.get(name)
+    _refuse_other_shape(setting, old, value)
     if isinstance(value, dict) and isinstance(old, Mapping) and not _is_another_source(old, value):
         merged = _merge(old, value, is_open or name in OPEN_MAPPINGS)
         if merged is None:
@@ -58,6 +59,16 @@ def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, 
     else:
         node[name] = value
     return result
+
+
+def _refuse_other_shape(setting: Setting, old: Any, value: Any) -> None:
+    """A mapping stays one (a model may be unset), and what holds one value does not become a mapping."""
+    key = setting.key
+    if isinstance(old, Mapping) and not isinstance(value, dict) and not (value is None and key.endswith("model")):
+        names = ", ".join(map(str, old)) or "any names"
+        raise ConfigError(f"{setting.text}: {key} is a mapping (of {names}); set one of its keys with {key}.KEY=…")
+    if isinstance(value, dict) and (is_text(key) or key in FIELDS):
+        raise ConfigError(f"{setting.text}: {key} holds one value, not a mapping")
 
 
 def _is_another_source(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

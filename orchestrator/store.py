@@ -38,7 +38,7 @@ from specsweep.orchestrator import durable
 from specsweep.orchestrator.attempt import POINT_SCHEMA_VERSION, SHOWN, Attempt, attempt_dirs, check_record, read_attempt, standing
 from specsweep.orchestrator.errors import ClientError, ConfigError
 from specsweep.orchestrator.points import Plan
-from specsweep.orchestrator.sweep_record import SweepView, plan_document
+from specsweep.orchestrator.sweep_record import SweepView, plan_document, read_plan
 
 RERUN = ("failed", "invalid", "all")
 
@@ -236,7 +236,7 @@ class Store:
         with self.lock():
             durable.make_dirs(path.parent)
             try:
-                previous = json.loads(path.read_bytes())
+                previous = read_plan(path.read_bytes())
             except FileNotFoundError:
                 previous = None
             except ValueError:
@@ -256,7 +256,7 @@ class Store:
         """Everything known of a sweep. Raises ``ConfigError`` if the store has none of that name, or its plan cannot be read."""
         folder = self.sweep_dir(name)
         try:
-            plan = json.loads((folder / "plan.json").read_bytes())
+            plan = read_plan((folder / "plan.json").read_bytes())
         except FileNotFoundError:
             known = ", ".join(self.sweeps()) or "none yet"
             raise ConfigError(f"sweep {name!r} is not in store={self.root}; sweeps there: {known}") from None
@@ -265,7 +265,7 @@ class Store:
                 f"{folder / 'plan.json'} is damaged ({error}); `specsweep run` with the same overrides writes it again"
             ) from None
         attempts = {point_id: self.attempts(point_id) for point_id in plan["points"]}
-        events = durable.read_json_lines(folder / "events.jsonl")
+        events = [e for e in durable.read_json_lines(folder / "events.jsonl") if "kind" in e and "t_utc" in e]
         return SweepView(name=name, path=folder, plan=plan, attempts=attempts, events=events, damaged=self.damaged)
 
 

@@ -63,6 +63,19 @@ def plan_document(plan: Plan, *, previous: Mapping[str, Any] | None, overrides: 
     }
 
 
+def read_plan(content: bytes) -> dict[str, Any]:
+    """``plan.json``. Raises ``ValueError`` for what is no plan."""
+    found = json.loads(content)
+    plan: dict[str, Any] = found if isinstance(found, dict) else {}
+    points = plan.get("points")
+    if not isinstance(points, dict) or not all(isinstance(f, dict) and isinstance(f.get("axes"), dict) for f in points.values()):
+        raise ValueError("it holds no points")
+    lists = [plan.get("current"), *(s.get("points") for s in plan.get("sessions") or ())]
+    if not all(isinstance(ids, list) and points.keys() >= set(ids) for ids in lists):
+        raise ValueError("it names points that it does not hold")
+    return plan
+
+
 def axes_key(axes: Mapping[str, Any]) -> str:
     return json.dumps({str(k): v for k, v in axes.items()}, sort_keys=True, default=str)
 

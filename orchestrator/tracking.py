@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shlex
 import shutil
 import sys
 import threading
@@ -272,7 +273,9 @@ class Tracker:
         self._away_until = time.monotonic() + RETRY_AFTER_S
         if not self._away:
             self._away = True
-            self._event("tracking_unavailable", reason=reason[:1000], catch_up=f"specsweep sync {self._sweep} store={self._store.root}")
+            where = "" if self.uri == tracking_uri(self._store) else f" --uri {shlex.quote(shown(self.uri))}"
+            catch_up = f"specsweep sync {self._sweep} store={self._store.root}{where}"
+            self._event("tracking_unavailable", reason=reason[:1000], catch_up=catch_up)
 
     def _event(self, kind: str, **facts: str) -> None:
         with contextlib.suppress(OSError):  # a full disk is reported by the next commit

@@ -45,7 +45,10 @@ _SETTINGS = {
 
 def shown(uri: str) -> str:
     """The URI without a password, for messages and events."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "a URI that cannot be read"  # and that may hold a password
     if parts.password is None:
         return uri
     where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

@@ -47,11 +47,12 @@ def corpus(name: str) -> Corpus:
     path = _CORPUS / f"{tier}.jsonl.gz" if tier else Path(name).expanduser()
     try:
         stat = os.stat(path)
+        sha256 = _file_sha256(path, stat.st_size, stat.st_mtime_ns)
     except OSError as e:
         raise WorkloadError(
             f"workload.corpus={name!r}: no such file and no committed tier (those are low_entropy, mixed, high_entropy): {e.strerror}"
         ) from e
-    return Corpus(name, tier, path, _file_sha256(path, stat.st_size, stat.st_mtime_ns))
+    return Corpus(name, tier, path, sha256)
 
 
 def documents(of: Corpus) -> tuple[Document, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from specsweep.orchestrator.errors import EXIT_INTERRUPTED, SpecsweepError
+from specsweep.orchestrator.errors import EXIT_INTERRUPTED, ClientError, ConfigError, SpecsweepError
 
 COMMANDS = {
     "plan": "show the points, the sessions and what the grid loses, and why",
@@ -21,12 +23,32 @@ COMMANDS = {
 }
 
 
+EPILOG = """\
+specsweep COMMAND --help explains a command. Overrides follow Hydra's grammar:
+  specsweep plan sweep=quickstart drafter=none,ngram 'draft_length=range(1,6)'
+  specsweep run sweep=smoke
+
+exit codes:
+  0  done                                    5  done, but some points failed
+  2  bad input, or nothing to compare           or are not valid
+  3  the place of the engines is wrong       6  the measuring side failed
+  4  every point failed: engine, requests    7  compare found a regression"""
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("specsweep")
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="specsweep",
         description="Sweep engine × drafter × draft length × batch size of LLM serving with speculative decoding.",
-        epilog="Overrides follow Hydra's grammar: specsweep run sweep=quickstart drafter=none,ngram 'draft_length=range(1,6)'",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG,
     )
+    top.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", add_help=False)
@@ -34,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no "·" or "–" must not end a sweep
+            stream.reconfigure(errors="replace")
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     if name not in COMMANDS:
@@ -53,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        print(f"specsweep {name}: {error}", file=sys.stderr)  # names the file
+        return ConfigError.exit_code if isinstance(error, PermissionError) or error.errno == errno.EROFS else ClientError.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="also list what is not shown to differ")
     add_json(parser)
+    parser.epilog = (
+        "Exit code 0: nothing got worse; 7: something did; 2: nothing could be compared. B against A: name the older sweep first."
+    )
 
 
 def _share(text: str) -> float:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", help="the same overrides as for `run`, to check that config (cluster=attach endpoint=…, store=DIR)"
     )
-    parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups")
+    parser.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups")
     add_json(parser)
 
 
@@ -136,7 +136,7 @@ def _tracking(base: Mapping[str, Any]) -> Finding:
         return Finding("mlflow", True, "sqlite inside the store")
     if not str(uri).startswith("http"):
         return Finding("mlflow", True, str(uri))
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         import urllib.request
 
         with urllib.request.urlopen(f"{str(uri).rstrip('/')}/health", timeout=5) as answer:

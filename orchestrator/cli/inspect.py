@@ -87,7 +87,7 @@ def _as_json(inspection: Inspection) -> dict[str, Any]:
 
 def _print(inspection: Inspection, limit: int) -> None:
     print(inspection.path)
-    length = "not known" if inspection.draft_length is None else f"{inspection.draft_length} (from {inspection.draft_length_from})"
+    length = "none, or not known" if inspection.draft_length is None else f"{inspection.draft_length} (from {inspection.draft_length_from})"
     words = [inspection.kind, inspection.label, inspection.version and f"version {inspection.version}"]
     print("  " + " · ".join(w for w in words if w))
     print(f"  dialect {inspection.dialect or 'not recorded'} · draft length {length}\n")
@@ -191,8 +191,8 @@ def _print_totals(totals: Mapping[str, Any]) -> None:
         print(f"  {'steps that shared a read with the step before':<58} {totals['coalesced_steps']} ({share:.1f} %): {what}")
 
 
-def _interval(found: Mapping[str, Any]) -> str:
-    return "" if found.get("ci_low") is None else f" [{found['ci_low']:.3f}, {found['ci_high']:.3f}]"
+def _interval(found: Mapping[str, Any], *, decimals: int = 3) -> str:
+    return "" if found.get("ci_low") is None else f" [{found['ci_low']:.{decimals}f}, {found['ci_high']:.{decimals}f}]"
 
 
 def _print_counters(checks: Sequence[CounterCheck]) -> None:
@@ -221,12 +221,12 @@ def _positions(check: CounterCheck) -> str:
 
 
 def _print_measurement(measurement: Mapping[str, Any]) -> None:
-    print("stored measurement")
+    print("stored measurement (ramp-up left out)")
     metrics = measurement.get("metrics") or {}
     for name, value in metrics.items():
         if not name.endswith(("_ci_low", "_ci_high")):
             found = {"ci_low": metrics.get(f"{name}_ci_low"), "ci_high": metrics.get(f"{name}_ci_high")}
-            print(f"  {name:<30} {value:.4g}{_interval(found)}")
+            print(f"  {name:<30} {value:.4g}{_interval(found, decimals=1 if abs(value) >= 10 else 3)}")
     for check in measurement.get("checks") or ():
         if not check.get("ok"):
             print(f"  not valid: {check.get('message')} (affects {', '.join(check.get('affects') or ())})")

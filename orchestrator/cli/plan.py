@@ -20,7 +20,9 @@ SHOWN_REASONS = 3  # of one rule, before they are summed up
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", help="sweep=NAME and overrides in Hydra's grammar; comma-separated values are swept")
-    parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups; searched before ours")
+    parser.add_argument(
+        "--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups; searched before ours"
+    )
     parser.add_argument("--points", action="store_true", help="list every point; with --json also what each point_id is made of")
     add_json(parser)
 

@@ -128,15 +128,18 @@ def _print(report: Report) -> None:
         table = report.tables[name]
         if table.rows:
             show(table)
-    for line in headlines(report):
-        print(f"• {line}")
-    for panel, series, text in crossovers(report):
-        print(f"• {panel}, {series}: {text}.")
+    width = min(_terminal_width(), 160)
+    for line in [*headlines(report), *(f"{panel}, {series}: {text}." for panel, series, text in crossovers(report))]:
+        print(textwrap.fill(line, width, initial_indent="• ", subsequent_indent="  "))
+
+
+def _terminal_width() -> int:
+    return shutil.get_terminal_size((200, 50)).columns if sys.stdout.isatty() else 200
 
 
 def show(table: Table) -> None:
     """One table on the terminal: shared values in the title, notes under it. A narrow terminal gets the columns that matter most."""
-    width = shutil.get_terminal_size((200, 50)).columns if sys.stdout.isatty() else 200
+    width = _terminal_width()
     shown, left_out = fit(table, width, EXPENDABLE)
     title = f"{table.title} ({table.caption})" if table.caption else table.title
     print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right)

@@ -18,7 +18,9 @@ from specsweep.orchestrator.points import Plan
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", help="sweep=NAME and overrides in Hydra's grammar; comma-separated values are swept")
-    parser.add_argument("--config-dir", action="append", default=[], help="a folder with your own config groups; searched before ours")
+    parser.add_argument(
+        "--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups; searched before ours"
+    )
     add_json(parser)
 
 
@@ -52,7 +54,8 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
     estimate = sum(s.est_start_s + sum(e for p, e in zip(s.points, s.est_points_s, strict=True) if p.point_id in left) for s in missing)
     requests = sum(request_count(p.config) for s in missing for p in s.points if p.point_id in left)
     tally = Tally(sessions=len(missing), points=len(left), requests=requests, est_left_s=estimate)
-    _say(f"{plan.name}: {len(plan.points)} points, {len(plan.points) - len(left)} of them already measured; {len(missing)} sessions to run")
+    known = len(plan.points) - len(left)
+    _say(f"{plan.name}: {_count(len(plan.points), 'point')}, {known} of them already measured; {_count(len(missing), 'session')} to run")
     for warning in plan.warnings:
         _say(f"warning: {warning}")
     shown = progress(tally)
@@ -117,10 +120,14 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
             if tracker.link:
                 _say(f"        then {tracker.link}")
         if failed or invalid:
-            _say(f"{failed} points failed, {invalid} are invalid; `specsweep status {plan.name} store={store.root}` says why")
+            _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `specsweep status {plan.name} store={store.root}` says why")
     if outcome.worst is not None and not any(m for m, _ in states):
         return int(outcome.worst.exit_code)
     return EXIT_INCOMPLETE if failed or invalid else EXIT_OK
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _say(text: str) -> None:

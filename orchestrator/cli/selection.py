@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.fields import folder
 from specsweep.orchestrator.store import Store
 
 DEFAULT_STORE = "results"
@@ -21,7 +21,7 @@ def names_and_store(words: Sequence[str]) -> tuple[list[str], Store]:
             raise ConfigError(f"{key}={value}: not a setting of this command; it takes sweep names and store=DIR")
     if "sweep" in settings:
         names.append(settings["sweep"])
-    root = Path(settings.get("store", DEFAULT_STORE)).expanduser()
+    root = folder("store", settings.get("store", DEFAULT_STORE))
     if not root.is_dir():
         raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
     return names, Store(root)

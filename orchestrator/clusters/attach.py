@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from specsweep.client.protocol import parse_base_url
 from specsweep.client.scrape import is_healthy
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterTerminal, ConfigError
@@ -39,17 +40,17 @@ class AttachCluster:
         """``cluster.endpoint``: the URL; ``cluster.token_env``: the environment variable that holds the bearer token, if one is needed."""
         settings = config["cluster"]
         url = str(settings.get("endpoint") or config.get("endpoint") or "").rstrip("/")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"endpoint={url!r} is not a URL; give the running server as endpoint=http://host:port")
+        _check_url(url)
         token_env = settings.get("token_env")
         if not token_env:
             return cls(url, ())
-        token = os.environ.get(str(token_env))
+        token = os.environ.get(str(token_env), "").strip()  # a file's last line break is no part of it
         if not token:
             raise ConfigError(
                 f"cluster.token_env={token_env!r}: the environment has no such variable; export it, or set cluster.token_env=null"
             )
+        if not token.isascii() or not token.isprintable():
+            raise ConfigError(f"cluster.token_env={token_env!r}: the variable holds characters that no HTTP header may have")
         return cls(url, (("Authorization", f"Bearer {token}"),))
 
     @asynccontextmanager
@@ -64,3 +65,18 @@ class AttachCluster:
     def host_facts(self) -> dict[str, Any]:
         """The engine's host is not known; the endpoint's name stands for it."""
         return {"attached": True}
+
+
+def _check_url(url: str) -> None:
+    """Raises ConfigError for what is no base URL. A password in it would be stored with every point; /v1 is the dialect's to add."""
+    try:
+        parse_base_url(url)
+    except ValueError as error:
+        raise ConfigError(f"endpoint={url!r} is not a URL ({error}); give the running server as endpoint=http://host:port") from error
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"endpoint=…@{parts.netloc.rpartition('@')[2]}: no user or password in the URL; a token goes by cluster.token_env"
+        )
+    if parts.path.endswith(("/v1", "/completions")):
+        raise ConfigError(f"endpoint={url!r} must end before /v1: specsweep adds the path that the engine's dialect asks for")

@@ -66,6 +66,15 @@ def test_a_closed_loop_keeps_exactly_bs_in_flight(size: int) -> None:
     assert flight.longest_gap_ms == pytest.approx(0.02)
 
 
+def test_the_short_gap_of_another_slot_may_lie_across_the_opening() -> None:
+    trace = run(FakeEngine(batch_size=4), PROMPTS)
+    window = steady_window(trace)
+    before = next(r for r in trace.requests if r.phase == "ramp" and r.t_end_ns > window.open_ns)
+    opens = before.t_end_ns + 10_000  # inside the 0.02 ms between its end and the next send
+    flight = in_flight(trace, replace(window, open_ns=opens))
+    assert flight.floor == 4
+
+
 def test_a_slot_that_stands_empty_shows() -> None:
     trace = run(FakeEngine(batch_size=4), PROMPTS, send_gap_ns=40_000_000)
     flight = in_flight(trace, steady_window(trace))

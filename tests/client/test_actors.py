@@ -293,3 +293,27 @@ def test_nothing_outlives_a_runner_that_is_killed(server: Stub, tmp_path: Path) 
     finally:
         runner.kill()
         runner.wait()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_an_end_while_the_actors_are_made_is_heard_at_once(pool: ClientPool, server: Stub) -> None:
+    pool.start(1)
+    more = len(pool.members) + 2
+    ended: list[BaseException] = []
+
+    def measure() -> None:
+        try:
+            pool.measure(load(server, more, 4000, more))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    time.sleep(0.05)  # two more processes are being made
+    started = time.monotonic()
+    pool.abort()
+    pool.close()
+    thread.join()
+    assert time.monotonic() - started < 30  # without waiting for what is shut down, Ray takes 60 s and then ends this process
+    assert len(ended) == 1

@@ -88,6 +88,9 @@ def test_the_name_says_the_format(tmp_path: Path) -> None:
         ('{"kind":"request","name":"a"}\n', "field 'ended' is missing"),
         ('{"kind":"request","name":"a","ended":"eof","reads":[1]}\n', "line 1"),
         ("[1]\n", "line 1"),
+        ('{"kind":"request","name":"a","ended":"eof","headers":[1]}\n', "line 1"),
+        ('{"kind":"request","name":"a","ended":"eof","plan":[1]}\n', "line 1"),
+        ('{"kind":"metrics","name":"a","text":5}\n', "line 1.*not a page"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(text: str, words: str, tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -112,14 +115,16 @@ def test_a_lost_client_process_costs_one_repetition(tmp_path: Path, cache: Path)
     assert set(measured_points(store, "smoke").values()) == {1}
 
 
-def test_ctrl_c_ends_it_at_once_and_keeps_what_is_measured(tmp_path: Path, cache: Path) -> None:
+def test_a_signal_to_the_whole_group_ends_it_at_once_and_keeps_what_is_measured(tmp_path: Path, cache: Path) -> None:
     store = tmp_path / "store"
     with running(*words(store, cache, *LONGER)) as run:
         until(lambda: sum(e["kind"] == "point_started" for e in events(store, "smoke")) == 2, "the second point")
         run.family()
-        run.process.terminate()
+        os.killpg(run.process.pid, signal.SIGTERM)  # as timeout, systemd and Slurm do
+        began = time.monotonic()
         code, output = run.wait()
         assert code == 130, output
+        assert time.monotonic() - began < 30
         assert "Traceback" not in output
         until(lambda: not run.alive(), "the end of every process", 20)
     assert sum(measured_points(store, "smoke").values()) == 1

@@ -28,7 +28,7 @@ def specsweep(*words: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 @contextmanager
 def running(*words: str) -> Iterator[Running]:
-    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     run = Running(process)
     try:
         yield run

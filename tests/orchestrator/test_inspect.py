@@ -172,6 +172,12 @@ class TestRefused:
         with pytest.raises(ConfigError, match=r"does not name its dialect; give --dialect NAME \(known: llamacpp"):
             inspect_file(path)
 
+    def test_a_draft_length_that_is_no_count(self, tmp_path: Path) -> None:
+        path = tmp_path / "r.jsonl"
+        path.write_text('{"kind":"meta","dialect":"vllm","draft_length":"x"}\n')
+        with pytest.raises(ConfigError, match="draft_length is 'x'"):
+            inspect_file(path)
+
 
 def test_accepted_by_position_counts_steps_that_accepted_at_least_so_many() -> None:
     assert accepted_by_position([0, 3, 1, 1]) == (3, 1, 1)

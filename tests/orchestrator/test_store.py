@@ -326,9 +326,12 @@ def test_an_unknown_sweep_names_those_there_are(store: Store) -> None:
             store.sweep(name)
 
 
-def test_a_damaged_plan_is_named_and_written_anew(store: Store) -> None:
+@pytest.mark.parametrize(
+    "content", ['{"schema_version": 1, "na', "[]", "{}", '{"points": {"a": {}}, "current": []}', '{"points": {}, "current": ["a"]}']
+)
+def test_a_damaged_plan_is_named_and_written_anew(store: Store, content: str) -> None:
     path = store.write_plan(plan("demo", [axes()]))
-    path.write_text(path.read_text()[:50])
+    path.write_text(content)
     with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
         store.sweep("demo")
     store.write_plan(plan("demo", [axes()]))
