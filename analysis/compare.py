@@ -66,6 +66,7 @@ class Comparison:
     environment: list[str]  # fields that differ, one line each
     simulated: bool = False
     threshold: float = 0.0
+    left_out: tuple[tuple[str, str], ...] = ()  # (point, why): rates that a failed check keeps out of the comparison
 
     @property
     def shown(self) -> list[Difference]:
@@ -95,6 +96,7 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
     pairs, only_a, only_b = match(cells(first), cells(second))
     matched: list[Matched] = []
     refused: list[tuple[str, str]] = []
+    left_out: list[tuple[str, str]] = []
     environment: dict[str, None] = {}
     for cell_a, cell_b in pairs:
         why = _refusal(cell_a, cell_b)
@@ -102,6 +104,11 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
             refused.append((describe(cell_a.axes), why))
             continue
         environment |= dict.fromkeys(environment_differences(cell_a.counted()[0], cell_b.counted()[0], drafter_too=True))
+        left_out += [
+            (describe(cell_a.axes), f"{name}'s rates are not valid: {cell.why_invalid('tps')}")
+            for name, cell in (("A", cell_a), ("B", cell_b))
+            if not cell.valid("tps")
+        ]
         found = ((m, _both(cell_a, cell_b, m)) for m in metrics or DEFAULT_METRICS)
         matched += [(cell_a.axes, m, *values) for m, values in found if values is not None]
     return Comparison(
@@ -112,6 +119,7 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
         list(environment),
         any(is_simulated(x) for x in [*first, *second]),
         threshold,
+        tuple(left_out),
     )
 
 

@@ -108,6 +108,7 @@ def _as_json(found: Comparison, names: list[str], everything: bool) -> dict[str,
         "threshold_share": found.threshold,
         **difference_table(found, everything=everything).to_json(),
         "refused": [{"point": point, "reason": why} for point, why in found.refused],
+        "left_out": [{"point": point, "reason": why} for point, why in found.left_out],
         "only_in_a": found.only_a,
         "only_in_b": found.only_b,
         "environment_differences": found.environment,
@@ -125,6 +126,7 @@ def _print(found: Comparison, names: list[str], everything: bool) -> None:
         print("No difference is shown beyond the intervals.\n")
     for title, lines in (
         ("Not compared", [f"{point}: {why}" for point, why in found.refused]),
+        ("Rates left out", [f"{point}: {why}" for point, why in found.left_out]),
         ("Only in A", found.only_a),
         ("Only in B", found.only_b),
         ("Environment, A against B", found.environment),

@@ -121,6 +121,8 @@ def test_invalid_numbers_are_not_compared_and_failures_are_said():
     found = compare(base, other)
     assert {d.metric for d in found.differences} == {"al_decode", "step_ms_mean"}
     assert found.refused[0][1] == "B: failed: engine: the engine died"
+    assert len(found.left_out) == 1, "a pipeline must see that rates were not compared"
+    assert "B's rates are not valid" in found.left_out[0][1]
 
 
 def test_environment_differences_are_listed_drafter_included():
