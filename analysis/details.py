@@ -33,12 +33,6 @@ POSITION_NOTE = (
 SMALLEST = "One row a series: its smallest batch size with valid acceptance, since every batch size runs the same prompts."
 
 
-OTHER_PLACES = (
-    "Arms of different draft length start their steps at other places in the same answer: where a long draft was accepted, a short one "
-    "starts again. So their rates at one position need not agree."
-)
-
-
 def acceptance_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Of each series in each panel the cell that stands for its acceptance: the smallest batch size, a valid one if there is any."""
     chosen: dict[str, Cell] = {}
@@ -70,10 +64,7 @@ def position_table(cells: Sequence[Cell]) -> Table:
             shown.append("" if reached is None else "not reached" if value is None else with_interval(value, mark))
         rows.append(Row(tuple(shown), record, not cell.valid("acceptance"), panel_label(cell.axes)))
     kept, folded, shared = fold_shared(columns, rows, FOLDABLE)
-    notes: tuple[str, ...] = (POSITION_NOTE, SMALLEST)
-    if len({cell.axes.get("draft_length") for cell in cells}) > 1:
-        notes += (OTHER_PLACES,)
-    return Table("acceptance_by_position", "Acceptance rate by draft position", kept, folded, notes, shared)
+    return Table("acceptance_by_position", "Acceptance rate by draft position", kept, folded, (POSITION_NOTE, SMALLEST), shared)
 
 
 def _positions(cell: Cell) -> dict[int, tuple[Estimate | None, int]]:
@@ -176,6 +167,12 @@ def dropped_table(dropped: Iterable[Mapping[str, Any]]) -> Table:
     return Table("dropped", "Combinations that the grid lost", columns, tuple(rows))
 
 
+def _found(value: Any) -> str:
+    if value is None or value == [] or value == ():
+        return "–"
+    return short_number(value) if isinstance(value, float) else str(value)
+
+
 def environment_table(attempts: Sequence[Attempt]) -> Table:
     """What was found: one row a field; a field that differs between sessions shows each value and for which drafters it was found."""
     values: dict[str, dict[str, list[str]]] = {}
@@ -184,7 +181,7 @@ def environment_table(attempts: Sequence[Attempt]) -> Table:
         axes = axes_of(attempt)
         who = " · ".join(format_axis(axes[n]) for n in ("engine", "drafter", "draft_length") if axes.get(n) is not None)
         for name, value in flatten(env_of(attempt)):
-            found = values.setdefault(name, {}).setdefault(short_number(value) if isinstance(value, float) else str(value), [])
+            found = values.setdefault(name, {}).setdefault(_found(value), [])
             if who not in found:
                 found.append(who)
     rows = []
