@@ -146,10 +146,10 @@ def judge(turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, f
         fail(turn, "disconnected", f"the connection ended {seen} without the end of the stream ({exchange.ended})")
     elif finish and finish not in _FINISHED:
         fail(turn, "stream_error", f"the server finished with {finish!r} {seen}")
+    elif stream.broken:  # before what is missing because of it
+        fail(turn, "protocol", stream.broken)
     elif not terminated or not finish:
         fail(turn, "no_finish", f"the body is complete but the stream has no {'finish reason' if terminated else 'terminator'} ({seen})")
-    elif stream.broken:
-        fail(turn, "protocol", stream.broken)
     elif n_prompt is not None and turn.n_prompt_server is not None and turn.n_prompt_server != n_prompt:
         fail(turn, "prompt_mismatch", f"sent {n_prompt} prompt tokens, the server counted {turn.n_prompt_server}: it added or dropped some")
     elif not turn.chunk_tokens and not turn.n_completion_server:
