@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from specsweep.orchestrator.store import Store
 
 OURS = ("llamacpp_server", "raylet", "gcs_server", "ray::", "ClientActor")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from specsweep.analysis.columns import Floats, Index, Ints, Mask, columns, flat, output_tokens, sums_by
 from specsweep.analysis.stats import Interval, ratio_interval
 from specsweep.client.trace import EngineCounters, RequestTrace, Turn

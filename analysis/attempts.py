@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
 from specsweep.analysis import stats
 
 Attempt = Mapping[str, Any]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
 from specsweep.client.trace import RequestTrace
 
 Ints = NDArray[np.int64]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from specsweep.analysis import acceptance, checks, official, timing
 from specsweep.analysis.columns import columns, output_tokens
 from specsweep.analysis.sections import (

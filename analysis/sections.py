@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from specsweep.analysis import acceptance, checks, timing
 from specsweep.analysis.columns import Requests, columns, sums_by
 from specsweep.analysis.loops import loops

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
 from specsweep.analysis import stats
 from specsweep.analysis.attempts import (
     Attempt,

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from specsweep.analysis.columns import Chunks, Floats, Index, Ints, Mask, Requests, chunks, columns, flat, sums_by
 from specsweep.analysis.stats import Crossed, Interval, block_rate, cell_sums, crossed_interval, t_quantile, two_way
 from specsweep.analysis.window import Window

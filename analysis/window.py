@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
 from specsweep.client.trace import PointTrace, RequestTrace
 
 MIN_SEND_GAP_NS = 5_000_000

@@ -24,6 +24,7 @@ from time import monotonic_ns
 from typing import Any
 
 import pyarrow as pa
+
 from specsweep.client.dialects import dialect as find_dialect
 from specsweep.client.event_loop import new_loop
 from specsweep.client.load import Load, LoadSpec, Sent

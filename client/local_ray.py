@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from specsweep.client import reaper
 
 _OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond

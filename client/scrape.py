@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
+
 from specsweep.client.dialects import Dialect
 
 TIMEOUT_S = 10.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from specsweep.analysis import acceptance
 from specsweep.client.trace import RequestTrace, ok
 from specsweep.orchestrator.inspection import accepted, accepted_by_position

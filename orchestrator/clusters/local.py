@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from specsweep.client.scrape import is_healthy
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.engines.verdicts import tail, verdict

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from specsweep.client.trace import ActorReport, EngineCounters, PointTrace, RequestTrace, Turn
 
 START_NS = 1_000_000_000_000

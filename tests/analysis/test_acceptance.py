@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, FakePrompt, forget_steps, merge_pairs, run
+
 from specsweep.analysis import acceptance
 from specsweep.client.trace import EngineCounters, RequestTrace, Turn
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_engine import FakeEngine, FakePrompt, report, run
+
 from specsweep.analysis import checks
 from specsweep.analysis.checks import Check, validity
 from specsweep.analysis.window import InFlight, Window

@@ -7,6 +7,7 @@ import pytest
 import sweep_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.compare import compare, difference_table, independent_ratio
 from specsweep.orchestrator.cli import main

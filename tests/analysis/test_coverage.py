@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, FakePrompt, run
+
 from specsweep.analysis import stats
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.analysis.timing import BLOCKS

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 import sweep_samples as samples
+
 from specsweep.analysis import figures
 from specsweep.analysis.report import build, draw
 

@@ -14,6 +14,7 @@ import pytest
 from fake_engine import FakeEngine, FakePrompt, fail, forget_steps, merge_pairs, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.analysis.metrics import BY_NAME, base_name
 from specsweep.client.trace import PointTrace, from_table, to_table

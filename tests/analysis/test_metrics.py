@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from specsweep.analysis import metrics
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from specsweep.analysis import official
 from specsweep.analysis.official import OfficialTurn
 

@@ -6,6 +6,7 @@ import pytest
 import sweep_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.analysis.attempts import cells
 from specsweep.analysis.pareto import dominators, frontier, pareto
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 import sweep_samples as samples
+
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.report import build, crossovers, headlines, html, markdown
 from specsweep.orchestrator.cli import main

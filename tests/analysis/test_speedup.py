@@ -9,6 +9,7 @@ from fake_engine import FakeEngine, FakePrompt
 from fake_engine import run as run_engine
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.analysis.attempts import BETWEEN, WITHIN, Cell, Estimate, cells
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups, verdict

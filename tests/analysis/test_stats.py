@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.analysis import stats
 
 counts = st.lists(st.tuples(st.integers(1, 400), st.integers(1, 200)), min_size=3, max_size=40)

@@ -8,6 +8,7 @@ import pytest
 import sweep_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.analysis.attempts import Estimate, cells, latest
 from specsweep.analysis.tables import pareto_table, tables
 from specsweep.analysis.tabular import fit, with_interval

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, FakePrompt, run
+
 from specsweep.analysis import timing
 from specsweep.analysis.columns import chunks, columns
 from specsweep.analysis.window import Window, steady_window

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_engine import FakeEngine, FakePrompt, fail, run
+
 from specsweep.analysis.window import in_flight, steady_window
 from specsweep.client.trace import PointTrace
 

@@ -22,12 +22,12 @@ from time import monotonic_ns
 from typing import Any
 
 import numpy as np
+
+from bench.harness import pin
 from specsweep.client.event_loop import new_loop
 from specsweep.client.load import LoadSpec, run_load
 from specsweep.client.trace import PlannedRequest
 from specsweep.client.wire import dechunk, sse_events
-
-from bench.harness import pin
 
 Reads = list[tuple[int, bytes]]
 _STAMP = re.compile(rb'"t_ns":(\d{20})')

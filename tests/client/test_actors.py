@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stream_stubs import DONE, END, HEAD, Call, Stub, answer_tokens, planned, stub_in_thread, token_event
+
 from specsweep.client.actors import (
     ClientActor,
     ClientPool,
@@ -28,7 +30,6 @@ from specsweep.client.load import LoadSpec
 from specsweep.client.load_plan import in_flight_floor
 from specsweep.client.local_ray import process_runs
 from specsweep.client.trace import PointTrace, from_table
-from stream_stubs import DONE, END, HEAD, Call, Stub, answer_tokens, planned, stub_in_thread, token_event
 
 PATH = "/v1/completions"
 

@@ -9,6 +9,7 @@ import pytest
 from dialect_samples import MS, answer, recording, refused, stretches, turns
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.client.dialects import dialect
 from specsweep.client.dialects._walk import walk
 from specsweep.client.trace import Exchange, Sampling, Turn

@@ -8,9 +8,10 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from stream_stubs import planned, stub
+
 from specsweep.client.event_loop import NAP_S, NappingSelector, new_loop
 from specsweep.client.load import LoadSpec, run_load
-from stream_stubs import planned, stub
 
 
 class Clock:

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+
 from specsweep.client.lag import LagProbe, summarise
 
 

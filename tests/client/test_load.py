@@ -8,8 +8,9 @@ from pathlib import Path
 from time import monotonic_ns
 
 import pytest
-from specsweep.client.load import Load, LoadSpec, Sent, run_load
 from stream_stubs import END, HEAD, Call, answer, event, planned, self_signed, stub
+
+from specsweep.client.load import Load, LoadSpec, Sent, run_load
 
 
 def spec(base_url: str, count: int, slots: int, *, stall_s: float = 5.0, connect_timeout_s: float = 5.0) -> LoadSpec:

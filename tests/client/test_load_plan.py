@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsweep.client.load_plan import RAMP_MIN_TOKENS, deal, in_flight_floor, plan_requests, ramp_caps, split_slots
 from specsweep.client.trace import EngineCounters, Exchange, PlannedRequest, RequestTrace, Sampling, Turn
 from specsweep.client.workload import Prompt

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsweep.client.dialects import dialect
 from specsweep.client.prometheus import by_label, by_position, parse, total
 from specsweep.client.recording import read_recording

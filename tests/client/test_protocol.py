@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_stubs import END, HEAD, Call, chunk, event, stub
+
 from specsweep.client.protocol import Answer, Connection, body_framing, connect, parse_base_url, request_head
 from specsweep.client.wire import dechunk, split_head
-from stream_stubs import END, HEAD, Call, chunk, event, stub
 
 
 async def ask(base_url: str, body: bytes = b"{}") -> tuple[Answer, Connection]:

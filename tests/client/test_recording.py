@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from specsweep.client.recording import RecordedRequest, Recording, RecordingWriter, read_recording
 from specsweep.client.trace import Exchange
 

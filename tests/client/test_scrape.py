@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+
 from specsweep.client import scrape
 from specsweep.client.dialects import dialect
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsweep.client.recording import read_recording
 from specsweep.client.wire import Read, dechunk, header, split_events, split_head, sse_events
 

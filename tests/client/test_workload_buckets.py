@@ -11,6 +11,7 @@ import bpe_openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsweep.client.workload import WorkloadError
 from specsweep.client.workload.buckets import DEFAULT_PADDING, count, decode, encode, fit
 

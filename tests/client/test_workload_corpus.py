@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specsweep.client.workload import buckets
 from specsweep.client.workload.build_corpus import DOCUMENT_TOKENS, MAIN, RAMP, Source, documents, passages, r_character_vectors
 

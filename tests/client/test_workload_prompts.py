@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from specsweep.client.workload import PromptSet, TargetTokenizer, WorkloadError, buckets, load_prompts, load_tokenizer, workload_hash
 
 TINY = Path(__file__).parents[1] / "tiny_pair" / "target"

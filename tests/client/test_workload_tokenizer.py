@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsweep.client.workload import WorkloadError, load_tokenizer
 from specsweep.client.workload.gguf_metadata import read_metadata
 from specsweep.client.workload.tokenizer import TargetTokenizer

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from whole_sweeps import finished, problems, specsweep, until
+
 from specsweep.orchestrator.models import ensure_model
 from specsweep.orchestrator.store import Store
-from whole_sweeps import finished, problems, specsweep, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(240)]
 

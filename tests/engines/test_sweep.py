@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
+
 from specsweep.client.trace import read_trace
 from specsweep.orchestrator.store import Store
-from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from specsweep.orchestrator.store import Store
 
 LIMIT_S = 240.0

@@ -8,6 +8,7 @@ import io
 import sys
 
 import pytest
+
 from specsweep.orchestrator import cli
 from specsweep.orchestrator.cli import status
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from plan_samples import contents, plan_of
+
 from specsweep.orchestrator import identity
 from specsweep.orchestrator.cli import main
 from specsweep.orchestrator.cli.plan import duration, summarise

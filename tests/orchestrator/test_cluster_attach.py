@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from specsweep.orchestrator.clusters.attach import AttachCluster
 from specsweep.orchestrator.errors import ConfigError
 

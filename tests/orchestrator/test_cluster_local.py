@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from specsweep.orchestrator.clusters.local import LocalCluster
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal

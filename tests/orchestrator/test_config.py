@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from plan_samples import axis, only, plan_of, write_groups
+
 from specsweep.orchestrator.config import ConfigTree, compose
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import GROUPS

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import specsweep.sweeps
 import yaml
+
+import specsweep.sweeps
 from specsweep.client.dialects import DIALECTS, dialect
 from specsweep.orchestrator.engines import ENGINES, SessionModels, launcher
 from specsweep.orchestrator.engines.llamacpp import installed_version

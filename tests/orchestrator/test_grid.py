@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_samples import axis, ids, only, plan_of, write_groups
+
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.grid import default_max_batch
 from specsweep.orchestrator.points import AXES, Dropped, Plan

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_samples import ids, only, plan_of, write_groups
+
 from specsweep.client.trace import Sampling
 from specsweep.orchestrator import identity
 from specsweep.orchestrator.errors import ConfigError

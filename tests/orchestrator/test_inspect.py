@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specsweep.client.recording import RecordingWriter, read_recording
 from specsweep.client.trace import EngineCounters, PointTrace, write_trace
 from specsweep.orchestrator.cli import main

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+
 from specsweep.client.workload import load_tokenizer
 from specsweep.orchestrator import model_sources
 from specsweep.orchestrator.errors import ConfigError

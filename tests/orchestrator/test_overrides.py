@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.overrides import parse_overrides, split_values
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from plan_samples import ids, plan_of, write_groups
+
 from specsweep.orchestrator import cost
 from specsweep.orchestrator.points import Plan, Session
 

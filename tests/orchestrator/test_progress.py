@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from specsweep.orchestrator.progress import COLUMNS, fitting
 
 MARK = "invalid: client_lag_request"

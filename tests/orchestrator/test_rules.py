@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from plan_samples import plan_of, write_groups
+
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.rules import RULES
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_samples import axes, measurement, plan, record, trace
+
 from specsweep.orchestrator import cli
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_status import SweepStatus, sweep_status
-from store_samples import axes, measurement, plan, record, trace
 
 GRID = [axes("none", None, 1), axes("none", None, 8), axes("ngram", 4, 1), axes("ngram", 4, 8)]
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)

@@ -15,11 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
+from store_samples import axes, hex_id, measurement, plan, record, trace
+
 from specsweep.client.trace import read_trace
 from specsweep.orchestrator import durable
 from specsweep.orchestrator.errors import ClientError, ConfigError
 from specsweep.orchestrator.store import Store
-from store_samples import axes, hex_id, measurement, plan, record, trace
 
 HERE = Path(__file__).parent
 

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from store_samples import axes, measurement, plan, record, trace
+
 from specsweep.orchestrator import cli
 from specsweep.orchestrator.store import Store
-from store_samples import axes, measurement, plan, record, trace
 
 VALUES = axes()
 

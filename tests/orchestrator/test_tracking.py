@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_samples import axes, measurement, plan, record, trace
+
 from specsweep.orchestrator import tracking, tracking_mlflow
 from specsweep.orchestrator.errors import ConfigError, TrackingError
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.tracking import Tracker, link, sync, ui_command
-from store_samples import axes, measurement, plan, record, trace
 
 pytestmark = pytest.mark.slow  # importing MLflow and making its schema take 15 s; what a run holds is tested without MLflow
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_samples import axes, measurement, record, trace
+
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.tracking_mlflow import pareto_png
 from specsweep.orchestrator.tracking_projection import run_content, run_name
-from store_samples import axes, measurement, record, trace
 
 
 def landed(tmp_path: Path, measured: dict[str, Any] | None, **more: Any) -> Attempt:

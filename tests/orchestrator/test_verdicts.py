@@ -1,6 +1,7 @@
 """Lines that real engines wrote, and the verdict that each must give."""
 
 import pytest
+
 from specsweep.orchestrator.engines.verdicts import cause_of, verdict
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
 
