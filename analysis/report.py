@@ -139,8 +139,8 @@ def headlines(report: Report) -> list[str]:
     if known:
         without = len(report.speedups) - len(known)
         found.append(
-            f"{len(known)} comparison{'s' if len(known) != 1 else ''}: {count['faster']} faster, {count['slower']} slower, {count['not shown']} not shown to differ"
-            + (f"; {without} could not be made." if without else ".")
+            f"{len(known)} comparison{'s' if len(known) != 1 else ''}: {count['faster']} faster, {count['slower']} slower, "
+            f"{count['not shown']} not shown to differ" + (f"; {without} could not be made." if without else ".")
         )
     flagged = [r for r in known if r.warnings]
     if flagged:
