@@ -21,6 +21,7 @@ MAX_FAILED_SHARE = 0.01
 MAX_LAG_P99_OF_REQUEST = 0.01  # a stamp may be late by 1 % of what it measures
 MAX_LAG_P50_OF_STEP = 0.05
 MAX_LAG_P99_OF_STEP = 0.20
+MAX_OTHER_CPU = 0.15  # of all cores of the engine's host
 MAX_CLIENT_CORE = 0.70  # above it a client's own queueing shows in the stamps
 MAX_COALESCED = 0.01
 MAX_BASELINE_MERGES = 0.01
@@ -135,6 +136,14 @@ def client_checks(actors: Sequence[ActorReport], *, request_ms: float | None, st
         checks.append(_lag("client_lag_step_p99", p99, "p99", step_ms, "step", MAX_LAG_P99_OF_STEP, "steps"))
     busiest = f"the busiest client process used {core:.0%} of a core"
     return [*checks, Check("client_core", core, MAX_CLIENT_CORE, core < MAX_CLIENT_CORE, ("tps", "steps"), busiest)]
+
+
+def other_work_check(share: float | None) -> Check | None:
+    """Whether something else kept the engine's host busy: it would be measured as a slower engine."""
+    if share is None:
+        return None
+    text = f"other processes used {share:.0%} of the engine host's CPU time"
+    return Check("other_work", share, MAX_OTHER_CPU, share <= MAX_OTHER_CPU, ("tps", "steps"), text)
 
 
 def cpu_share(actor: ActorReport) -> float:

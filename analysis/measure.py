@@ -115,6 +115,7 @@ def _checks(
             step_ms=step_times.median_ms or per_token_ms,
             server_clock=server,
         ),
+        checks.other_work_check(facts.other_cpu_share),
         checks.prompt_check(trace.requests, ids_sent=trace.meta.get("dialect") != "openai_chat"),
         *checks.engine_checks(trace.counters),
         *checks.counter_checks(acceptance.stream_totals(chosen.everything), trace.counters, failed=failed, drafter=facts.drafter),

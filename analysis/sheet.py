@@ -27,6 +27,7 @@ class PointFacts:
     gpus: int = 0  # of the engine; 0 on a CPU or where it is not known
     step_clock: Literal["client", "server"] = "client"
     max_batch: int | None = None  # the engine's batch limit; None where it is not known
+    other_cpu_share: float | None = None  # of the engine's host, used by neither engine nor client while it was measured; None: not known
 
     @property
     def baseline(self) -> bool:

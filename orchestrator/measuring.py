@@ -7,11 +7,15 @@ are read when the engine is idle, before and after; parsing and statistics come 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.client.actors import ClientPool, Endpoint, PointLoad, PointResult
@@ -108,6 +112,29 @@ async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
     return before
 
 
+class CpuMeter:
+    """Whose CPU time a window took, on the host of an engine that runs here."""
+
+    def __init__(self, engine: RunningEngine) -> None:
+        self._engine = engine
+        self._began = time.monotonic()
+        self._engine_s = engine.cpu_seconds()
+        self._busy_s = _busy_seconds()
+
+    def others(self, client_s: float) -> float | None:
+        """The share of all cores that neither the engine nor the clients (``client_s`` seconds) used; None if the engine cannot be seen."""
+        engine_s = self._engine.cpu_seconds()
+        if engine_s is None or self._engine_s is None:
+            return None
+        spent = _busy_seconds() - self._busy_s - (engine_s - self._engine_s) - client_s
+        return max(0.0, spent / ((time.monotonic() - self._began) * (os.cpu_count() or 1)))
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.system + times.nice)
+
+
 async def measure_point(
     point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, found: Mapping[str, Any], actors: int | None
 ) -> Measured:
@@ -133,8 +160,10 @@ async def measure_point(
         record_raw=bool(config.get("record_raw")),
         processes=actors,
     )
+    meter = CpuMeter(engine)
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
         result = await _in_thread(pool, load)
+    others = meter.others(sum(actor.cpu_s for actor in result.trace.actors))
     trace = result.trace
     main = [r.read for r in trace.requests if r.phase == "main"]
     if not any(read.outcome == "ok" for read in main):
@@ -152,6 +181,7 @@ async def measure_point(
         gpus=int(config["target"].get("gpus") or 0),
         step_clock=config["engine"]["step_clock"],
         max_batch=int(max_batch) if max_batch else None,
+        other_cpu_share=others,
     )
     numbers = await asyncio.to_thread(measure, trace, facts)
     evidence: dict[str, str | bytes] = {}

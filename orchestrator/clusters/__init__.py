@@ -29,6 +29,10 @@ class RunningEngine(Protocol):
 
     def log(self) -> str: ...
 
+    def cpu_seconds(self) -> float | None:
+        """CPU time of the engine's processes so far; None where they cannot be seen."""
+        ...
+
 
 class Cluster(Protocol):
     @property

@@ -28,6 +28,9 @@ class AttachedEngine:
     def log(self) -> str:
         return ""
 
+    def cpu_seconds(self) -> None:
+        """Its processes may run anywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttachCluster:

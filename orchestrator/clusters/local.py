@@ -52,6 +52,17 @@ class LocalEngine:
             file.seek(max(0, self.log_path.stat().st_size - LOG_LIMIT))
             return file.read().decode(errors="replace")
 
+    def cpu_seconds(self) -> float | None:
+        total = 0.0
+        with suppress(psutil.Error):
+            leader = psutil.Process(self.process.pid)
+            for process in (leader, *leader.children(recursive=True)):
+                with suppress(psutil.Error):
+                    times = process.cpu_times()
+                    total += times.user + times.system
+            return total
+        return None
+
 
 class LocalCluster:
     kind = "local"

@@ -202,3 +202,12 @@ def test_validity_follows_what_checks_affect() -> None:
 def test_a_point_without_a_step_series_is_not_invalid_for_it() -> None:
     found = validity([], has_steps=False, has_acceptance=True)
     assert (found["steps"], found["valid"]) == (False, True)
+
+
+@pytest.mark.parametrize(("share", "ok"), [(0.0, True), (0.15, True), (0.151, False), (0.9, False)])
+def test_other_work_on_the_engines_host_is_found(share: float, ok: bool) -> None:
+    check = checks.other_work_check(share)
+    assert check is not None
+    assert check.ok is ok
+    assert "tps" in check.affects
+    assert checks.other_work_check(None) is None
