@@ -9,7 +9,7 @@ What Ray does by default and what is done about it here:
 * It prints whole log tails of the raylet to the terminal when a worker dies. The pool says it in one line.
 * It starts idle workers ahead, collects metrics, kills workers when memory is short, and runs workers at niceness 15. All of
   them disturb a measurement on the same machine (an engine that fills memory and cores is what we measure), so they are off.
-* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Token and folder are ours here.
+* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Authentication is off, for a node that only this process uses on this host, and the folder is ours.
 
 Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,6 @@ from specsweep.client import reaper
 
 _OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond
 _LONGEST_TEMP_PATH = 40  # Ray puts unix sockets below it, whose paths end at 107 bytes
-_TOKEN = secrets.token_hex(32)  # one a process: Ray's core reads it once and keeps it
 _SYSTEM_CONFIG = {
     "enable_worker_prestart": False,
     "prestart_worker_first_driver": False,
@@ -124,7 +122,7 @@ class LocalRay:
             start_new_session=True,
         )
         before = {p.pid for p in psutil.Process().children()}
-        settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+        settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         with _environment(settings), _groups_of_their_own():
             import ray
 
