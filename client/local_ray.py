@@ -9,7 +9,8 @@ What Ray does by default and what is done about it here:
 * It prints whole log tails of the raylet to the terminal when a worker dies. The pool says it in one line.
 * It starts idle workers ahead, collects metrics, kills workers when memory is short, and runs workers at niceness 15. All of
   them disturb a measurement on the same machine (an engine that fills memory and cores is what we measure), so they are off.
-* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Authentication is off, for a node that only this process uses on this host, and the folder is ours.
+* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Authentication is off, for a node that only this
+  process uses on this host, and the folder is ours.
 
 Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
 """
