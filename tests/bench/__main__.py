@@ -24,7 +24,7 @@ _HERE = Path(__file__).parent
 def show(result: Result, console: Console) -> None:
     table = Table(title=result.title, title_justify="left")
     for column in result.columns:
-        table.add_column(column, justify="left" if column == "client" else "right", overflow="fold")
+        table.add_column(column, justify="left" if column in ("client", "work") else "right", overflow="fold")
     for row in result.rows:
         table.add_row(*row)
     console.print(table)
