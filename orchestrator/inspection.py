@@ -25,7 +25,7 @@ from specsweep.client.trace import ok as succeeded
 from specsweep.orchestrator.errors import ConfigError
 
 _DRAFT_FLAGS = (r"--spec-draft-n-max[ =](\d+)", r'"?num_speculative_tokens"?\s*[:=]\s*(\d+)', r"--speculative-num-steps[ =](\d+)")
-_PATHS = {"/completion": "llamacpp", "/v1/completions": "vllm", "/v1/chat/completions": "openai_chat"}
+_PATHS = {"/completion": "llamacpp", "/generate": "sglang", "/v1/completions": "vllm", "/v1/chat/completions": "openai_chat"}
 _PARQUET = b"PAR1"
 
 

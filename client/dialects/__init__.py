@@ -12,7 +12,7 @@ from typing import Protocol
 
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
 
-DIALECTS = ("llamacpp", "vllm", "openai_chat")
+DIALECTS = ("llamacpp", "vllm", "sglang", "trtllm", "openai_chat")
 
 
 class Dialect(Protocol):

@@ -7,11 +7,11 @@ token can only be one step, and the mere absence of a contradiction. What was co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from specsweep.client.dialects._walk import UNKNOWN, Step, walk
-from specsweep.client.trace import StepState, Turn
+from specsweep.client.dialects._steps import as_chunks, as_steps, without_truth
+from specsweep.client.dialects._walk import UNKNOWN, walk
+from specsweep.client.trace import Turn
 
 
 def fill_steps(turn: Turn, truth: dict[str, Any] | None, draft_length: int | None, finish: str) -> None:
@@ -21,19 +21,19 @@ def fill_steps(turn: Turn, truth: dict[str, Any] | None, draft_length: int | Non
     if not chunks:
         return
     if not turn.ids_complete:
-        _as_chunks(turn, "unknown", "")
+        as_chunks(turn, "unknown", "")
         return
     per_step = turn.srv_accepted_per_step
     if truth is not None and len(per_step) == (turn.srv_steps or 0) == len(turn.srv_drafted_per_step):
         result = walk(chunks, per_step, turn.srv_drafted_per_step)
         if result.state == "merged":
-            _as_chunks(turn, "merged", result.why)
+            as_chunks(turn, "merged", result.why)
         else:
-            _as_steps(turn, result.steps, result.state, result.why)
+            as_steps(turn, result.steps, result.state, result.why)
     elif truth is not None:
         _by_histogram(turn, truth)
     else:
-        _without_truth(turn, draft_length, finish)
+        without_truth(turn, draft_length, finish)
 
 
 def _server_truth(turn: Turn, truth: dict[str, Any] | None) -> None:
@@ -44,31 +44,6 @@ def _server_truth(turn: Turn, truth: dict[str, Any] | None) -> None:
     turn.srv_drafted = truth.get("num_draft_tokens")
     turn.srv_accepted_per_step = list(truth.get("per_step_accepted") or ())
     turn.srv_drafted_per_step = list(truth.get("per_step_drafted") or ())
-
-
-def _as_steps(turn: Turn, steps: Sequence[Step], state: StepState, why: str) -> None:
-    times = turn.chunk_t_ns
-    turn.step_t_ns = [times[0], *(times[s.chunk] for s in steps)]
-    turn.step_tokens = [1, *(s.tokens for s in steps)]
-    turn.step_drafted = [0, *(s.drafted for s in steps)]
-    turn.step_accepted = [0, *(s.accepted for s in steps)]
-    turn.step_state = state
-    turn.last_cut = bool(steps) and steps[-1].tokens < steps[-1].accepted + 1
-    if why:
-        turn.notes.append(why)
-
-
-def _as_chunks(turn: Turn, state: StepState, why: str, *, drafted: int = UNKNOWN) -> None:
-    """Chunks in place of steps, where more cannot be told."""
-    chunks = turn.chunk_tokens
-    turn.step_t_ns = list(turn.chunk_t_ns)
-    turn.step_tokens = list(chunks)
-    turn.step_drafted = [0, *[drafted] * (len(chunks) - 1)]
-    known = state in ("exact", "assumed")
-    turn.step_accepted = [0, *((n - 1 if known else UNKNOWN) for n in chunks[1:])]
-    turn.step_state = state
-    if why:
-        turn.notes.append(why)
 
 
 def _by_histogram(turn: Turn, truth: dict[str, Any]) -> None:
@@ -86,43 +61,13 @@ def _by_histogram(turn: Turn, truth: dict[str, Any]) -> None:
     elif not last:
         fits = fits and sizes[-1] == 1
     if not fits:
-        _as_chunks(turn, "merged", "chunk sizes do not agree with the server's acceptance histogram: some chunks held several steps")
+        as_chunks(turn, "merged", "chunk sizes do not agree with the server's acceptance histogram: some chunks held several steps")
         return
     length = truth.get("num_spec_tokens") or 0
     full = turn.srv_drafted == (turn.srv_steps or 0) * length
-    _as_chunks(turn, "exact", "", drafted=length if full and undrafted == 0 else UNKNOWN)
+    as_chunks(turn, "exact", "", drafted=length if full and undrafted == 0 else UNKNOWN)
     if len(sizes) > 1 and last:
         turn.step_accepted[-1] = next(iter(last))
         turn.last_cut = turn.step_accepted[-1] + 1 > sizes[-1]
     if full and undrafted:
         turn.step_drafted = [0, *(length if n > 1 else UNKNOWN for n in sizes[1:])]
-
-
-def _without_truth(turn: Turn, draft_length: int | None, finish: str) -> None:
-    sizes = turn.chunk_tokens
-    largest = max(sizes)
-    if draft_length == 0 and largest > 1:
-        steps = [Step(i, 1, 0, 0) for i, n in enumerate(sizes) for _ in range(n)][1:]
-        merged = sum(n > 1 for n in sizes)
-        _as_steps(
-            turn,
-            steps,
-            "repaired",
-            f"{merged} of {len(sizes)} chunks held several tokens though nothing is drafted: split; their times are lost",
-        )
-    elif largest == 1:
-        counted = turn.n_completion_server is not None
-        _as_chunks(turn, "exact" if counted else "assumed", "", drafted=UNKNOWN if draft_length else 0)
-        turn.last_cut = bool(draft_length) and finish == "length" and len(sizes) > 1
-    elif draft_length is None:
-        _as_chunks(
-            turn, "unknown", f"chunks of up to {largest} tokens: steps if something is drafted, merged if not; give the draft length"
-        )
-    elif sizes[0] > 1 or largest > draft_length + 1:
-        why = (
-            f"the first chunk holds {sizes[0]} tokens" if sizes[0] > 1 else f"a chunk holds {largest} tokens at draft length {draft_length}"
-        )
-        _as_chunks(turn, "merged", f"{why}: chunks were merged, and the server gives no per-step truth to split them")
-    else:
-        _as_chunks(turn, "assumed", "")
-        turn.last_cut = len(sizes) > 1 and bool(finish) and sizes[-1] < draft_length + 1

@@ -26,7 +26,7 @@ def turns(name: str, draft_length: int | None, dialect_name: str | None = None) 
     """Every request of a recording, read with the number of prompt tokens that was sent."""
     found = recording(name)
     wire = dialect(dialect_name or found.meta["dialect"])
-    sent = {r.name: len(r.body["prompt"]) if r.body else None for r in found.requests}
+    sent = {r.name: len(r.body["prompt" if "prompt" in r.body else "input_ids"]) if r.body else None for r in found.requests}
     return {r.name: wire.read(r.exchange, draft_length=draft_length, n_prompt=sent[r.name]) for r in found.requests}
 
 

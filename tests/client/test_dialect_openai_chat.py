@@ -153,5 +153,5 @@ class TestOutcome:
 
 def test_every_dialect_is_there_and_an_unknown_one_names_them() -> None:
     assert [dialect(name).name for name in DIALECTS] == list(DIALECTS)
-    with pytest.raises(KeyError, match="unknown dialect 'sglang'; known: llamacpp, vllm, openai_chat"):
-        dialect("sglang")
+    with pytest.raises(KeyError, match="unknown dialect 'tgi'; known: llamacpp, vllm, sglang, trtllm, openai_chat"):
+        dialect("tgi")

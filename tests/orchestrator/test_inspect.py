@@ -150,9 +150,11 @@ class TestRefused:
         assert main(["inspect", *map(str, arguments)]) == 2
         return capsys.readouterr().err
 
-    def test_an_unknown_dialect_names_the_known_ones(self, capsys: pytest.CaptureFixture[str]) -> None:
-        err = self.refused(capsys, RECORDINGS / "sglang-none.jsonl.gz")
-        assert "dialect 'sglang' (from the recording's meta line) is not known here; known: llamacpp, vllm, openai_chat" in err
+    def test_an_unknown_dialect_names_the_known_ones(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        other = tmp_path / "other.jsonl"
+        other.write_text('{"kind": "meta", "label": "another engine", "dialect": "tgi"}\n')
+        err = self.refused(capsys, other)
+        assert "dialect 'tgi' (from the recording's meta line) is not known here; known: llamacpp, vllm, sglang, trtllm, openai_chat" in err
         assert "--dialect tgi: not a dialect; known" in self.refused(capsys, RECORDINGS / "vllm-none.jsonl.gz", "--dialect", "tgi")
 
     def test_a_file_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +171,7 @@ class TestRefused:
 
     def test_a_recording_of_nobody_knows_what(self, tmp_path: Path) -> None:
         path = tmp_path / "r.jsonl"
-        path.write_text('{"kind":"request","name":"a","path":"/generate","body":null,"status":"HTTP/1.1 200 OK","ended":"eof"}\n')
+        path.write_text('{"kind":"request","name":"a","path":"/v9/generate","body":null,"status":"HTTP/1.1 200 OK","ended":"eof"}\n')
         with pytest.raises(ConfigError, match=r"does not name its dialect; give --dialect NAME \(known: llamacpp"):
             inspect_file(path)
 
