@@ -11,10 +11,12 @@ Every other key belongs to an engine or to a user's own group and is passed on a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from specsweep.orchestrator.errors import ConfigError
 
@@ -66,6 +68,7 @@ class Field:
         return noun + (" or null" if self.optional else "")
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _COUNT = Field("int", 1)
 FIELDS: Mapping[str, Field] = {
     "batch_size": Field("int", 1, 65536),
@@ -85,7 +88,7 @@ FIELDS: Mapping[str, Field] = {
     "engine.threads": Field("int", 1, optional=True),
     "engine.port": Field("int", 1, 65535, optional=True),
     "engine.startup_timeout_s": Field("float", 0, above=True),
-    "engine.dialect": Field("choice", choices=("llamacpp", "vllm", "openai_chat")),
+    "engine.dialect": Field("choice", choices=("llamacpp", "vllm", "sglang", "trtllm", "openai_chat")),
     "engine.step_clock": Field("choice", choices=("client", "server")),
     "target.max_model_len": Field("int", 1, optional=True),
     "target.vocab_size": Field("int", 1, optional=True),
@@ -181,6 +184,49 @@ def folder(key: str, value: Any) -> Path:
         return Path(str(value)).expanduser()
     except RuntimeError as error:
         raise ConfigError(f"{key}={value}: it is not known where that home is; write the folder out, {key}=/…") from error
+
+
+def sweep_name(value: object) -> str:
+    """The name of a sweep, which is a folder of the store and an experiment of MLflow. Raises ConfigError for what cannot be both."""
+    name = str(value)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"name={name}: {name!r} is not the name of a sweep; use up to 128 letters, digits, '.', '_', '+' and '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def endpoint(value: object) -> str:
+    """The base URL of a running server. Raises ConfigError for what is none.
+
+    A password in it would be stored with every point; ``/v1`` is the dialect's to add.
+    """
+    from specsweep.client.protocol import parse_base_url
+
+    url = str(value or "").rstrip("/")
+    try:
+        parse_base_url(url)
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(
+            f"endpoint={str(value or '')!r} is not a URL ({error}); give the running server as endpoint=http://host:port"
+        ) from error
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"endpoint=…@{parts.netloc.rpartition('@')[2]}: no user or password in the URL; a token goes by cluster.token_env"
+        )
+    if parts.path.endswith(("/v1", "/completions")):
+        raise ConfigError(f"endpoint={url!r} must end before /v1: specsweep adds the path that the engine's dialect asks for")
+    return url
+
+
+def missing_database_folder(uri: str) -> Path | None:
+    """The folder in which ``uri`` (of MLflow) wants its sqlite file, if it is not there. None for a server, and if all is well."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    parent = Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute().parent
+    return None if parent.is_dir() else parent
 
 
 def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

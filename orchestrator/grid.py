@@ -76,7 +76,11 @@ def expand(sweep: SweepConfig, contents: Contents | None = None) -> Grid:
     if sweep.base["cluster"]["kind"] == "attach":
         points, other_servers = relations.on_one_server(points)
     points = relations.with_baselines(points)
-    return Grid(tuple(points), (*dropped, *twins, *other_servers, *_collapsed(sweep, variants)), relations.lonely(points))
+    return Grid(tuple(points), (*dropped, *twins, *other_servers, *_collapsed(sweep, variants)), _warnings(points))
+
+
+def _warnings(points: Sequence[Point]) -> tuple[str, ...]:
+    return (*relations.lonely(points), *rules.warnings(point.config for point in points))
 
 
 # -- variants
@@ -112,7 +116,14 @@ def _variant(sweep: SweepConfig, composed: dict[str, Any], axes: dict[str, Any],
         config = applied
     config = {**_resolved(config), "name": sweep.name}
     check_required(config)
-    return Variant(axes, config)
+    return Variant(axes, _with_state(config))
+
+
+def _with_state(config: dict[str, Any]) -> dict[str, Any]:
+    """A drafter that learns in this engine, whatever its file says: SGLang's n-gram does, llama.cpp's does not."""
+    if not rules.learns(config) or config["drafter"].get("stateful"):
+        return config
+    return {**config, "drafter": {**config["drafter"], "stateful": True}}
 
 
 def _of_drafter(setting: Setting) -> bool:

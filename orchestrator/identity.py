@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 
 # Keys of the groups that say where, how long and at what estimated cost, and facts about a model that its content implies.
 UNDECLARED: Mapping[str, frozenset[str]] = {
-    "engine": frozenset({"port", "startup_timeout_s", "step_clock", "cost", "description"}),
+    "engine": frozenset({"port", "python", "command", "startup_timeout_s", "step_clock", "cost", "description"}),
     "target": frozenset({"name", "model", "draft_model", "vocab_size", "max_model_len", "cost", "description"}),
     "drafter": frozenset({"name", "model", "vocab_size", "cost", "description"}),
     "workload": frozenset({"name", "cost", "description"}),
@@ -119,9 +119,10 @@ def _model_identity(spec: Mapping[str, Any]) -> str:
 
 
 def _workload_hash(recipe: Mapping[str, Any], isl: int) -> str:
-    from specsweep.client.workload import WorkloadError, workload_hash
+    from specsweep.client.workload import WorkloadError, check_prompts, workload_hash
 
     try:
+        check_prompts(recipe)  # a point that can have no prompts has no name either
         return workload_hash(recipe, isl)
     except WorkloadError as error:
         raise ConfigError(str(error)) from error

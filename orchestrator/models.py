@@ -87,6 +87,17 @@ def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress) ->
     return LocalModel(target, sha256, tokenizer)
 
 
+def in_format(spec: Mapping[str, Any], wanted: str) -> Mapping[str, Any]:
+    """The spec of the same model as ``wanted`` (``gguf`` or ``hf``), for an engine that loads that and nothing else."""
+    if wanted == "hf" and (spec.get("source") == "package_data" or _is_folder(spec)):
+        return {**spec, "convert": None}
+    return spec
+
+
+def _is_folder(spec: Mapping[str, Any]) -> bool:
+    return spec.get("source") == "path" and Path(str(spec.get("path"))).expanduser().is_dir()
+
+
 def _original(spec: Mapping[str, Any], cache: Path, progress: Progress) -> Path:
     source = spec["source"]
     if source == "hub":

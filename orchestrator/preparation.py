@@ -13,9 +13,9 @@ from typing import Any
 from specsweep.client.dialects import dialect
 from specsweep.client.workload import PromptSet, TargetTokenizer, load_prompts, load_tokenizer, workload_hash
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.orchestrator.engines import SessionModels
+from specsweep.orchestrator.engines import ModelFormat, SessionModels, launcher
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.models import LocalModel, ensure_model
+from specsweep.orchestrator.models import LocalModel, ensure_model, in_format
 from specsweep.orchestrator.points import Point
 
 CONTEXT_MARGIN = 16  # tokens beside prompt and answer: templates of engines, a draft beyond the cap
@@ -33,16 +33,20 @@ class Preparation:
         self._prompts: dict[tuple[Any, ...], PromptSet] = {}
 
     def models(self, config: Mapping[str, Any]) -> SessionModels:
-        """Raises ConfigError naming the field if a model cannot be had. On ``cluster=attach`` only the tokenizer's files are needed."""
-        target = self._model("target", config["target"])
+        """Raises ConfigError naming the field if a model cannot be had. On ``cluster=attach`` only the tokenizer's files are needed, if those."""
+        if config["cluster"]["kind"] == "attach" and not config["target"].get("model"):
+            return SessionModels(Path(), "")  # a server that takes texts: nothing is tokenized here, and nothing started
+        form = launcher(config["engine"]["name"]).model_format
+        target = self._model("target", config["target"], form)
         has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach"
-        drafter = self._model("drafter", config["drafter"]) if has_model else None
+        drafter = self._model("drafter", config["drafter"], form) if has_model else None
         return SessionModels(target.path, target.sha256, drafter.path if drafter else None, drafter.sha256 if drafter else None)
 
-    def _model(self, role: str, group: Mapping[str, Any]) -> LocalModel:
+    def _model(self, role: str, group: Mapping[str, Any], form: ModelFormat) -> LocalModel:
         spec = group.get("model")
         if not spec:
             raise ConfigError(f"{role} {group.get('name')!r} has no model; set {role}.model.source and {role}.model.path")
+        spec = in_format(spec, form)
         key = repr(sorted(spec.items()))
         if key not in self._models:
             self._models[key] = ensure_model(spec, self._cache, progress=self._say)
@@ -52,7 +56,8 @@ class Preparation:
         config = point.config
         workload, isl = config["workload"], int(point.axes["isl"])
         takes_ids = dialect(config["engine"]["dialect"]).takes_ids
-        source = self._model("target", config["target"]).tokenizer_path if takes_ids or config["target"].get("model") else None
+        form = launcher(config["engine"]["name"]).model_format
+        source = self._model("target", config["target"], form).tokenizer_path if takes_ids or config["target"].get("model") else None
         key = (workload_hash(workload, isl), isl, source)
         if key not in self._prompts:
             try:

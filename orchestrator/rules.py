@@ -7,7 +7,7 @@ since they are all that a person sees of the cell that was lost. What one engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -46,6 +46,15 @@ def _draft_length_positive(config: Config) -> str | None:
     return f"draft_length={length} drafts nothing; the baseline is drafter=none"
 
 
+def _target_has_model(config: Config) -> str | None:
+    if config["target"].get("model") or config["engine"].get("dialect") == "openai_chat":  # which takes texts: nothing is tokenized here
+        return None
+    return (
+        f"target {config['target']['name']} has no model, and without its tokenizer there are no prompts; "
+        "set target.model, for example target.model={source: path, path: FILE}"
+    )
+
+
 def _drafter_has_model(config: Config) -> str | None:
     drafter = config["drafter"]
     if drafter.get("model", "") is not None or config["cluster"]["kind"] == "attach":  # an attached server has its drafter already
@@ -81,11 +90,14 @@ def _enough_prompts(config: Config) -> str | None:
     if not config["drafter"].get("stateful"):
         return None
     have, need = config["workload"]["prompts"], config["measure"]["requests_per_slot"] * config["batch_size"]
-    if have >= need:
+    ramp, size = config["workload"].get("ramp_prompts") or 0, config["batch_size"]
+    wanted = [f"workload.prompts={need}, there are {have}"] if have < need else []
+    wanted += [f"workload.ramp_prompts={size}, there are {ramp}"] if ramp < size else []
+    if not wanted:
         return None
     return (
         f"drafter {config['drafter']['name']} learns from earlier answers and must not see a prompt twice: "
-        f"batch_size={config['batch_size']} needs workload.prompts={need}, there are {have}"
+        f"batch_size={size} needs {' and '.join(wanted)}"
     )
 
 
@@ -96,10 +108,31 @@ def _chat_wire_needs_chat(config: Config) -> str | None:
     return f"engine {engine} applies its chat template to every prompt; workload {workload} has chat=false"
 
 
+def _kv_capacity(config: Config) -> str | None:
+    """Arithmetic over the model's own config: beyond it an engine queues or preempts, and the batch size is a fiction."""
+    memory, per_gpu = config["target"].get("memory"), config["cluster"].get("gpu_memory_gb")
+    gpus = int(config["target"].get("gpus") or 0)
+    if not memory or not per_gpu or not gpus:
+        return None
+    bytes_per_token = int(memory["layers"]) * int(memory["kv_values"]) * float(memory["kv_bytes"])
+    room = (KV_SHARE * float(per_gpu) * gpus - float(memory["weights_gb"])) * 1e9
+    tokens = max(0, int(room / bytes_per_token))
+    need = int(config["batch_size"]) * (int(config["isl"]) + int(config["workload"]["osl"]))
+    if need <= tokens:
+        return None
+    return (
+        f"batch_size={config['batch_size']} at isl={config['isl']} and osl={config['workload']['osl']} needs {need:,} tokens of KV cache; "
+        f"{gpus} × {per_gpu:g} GB hold about {tokens:,} beside {config['target']['name']}: requests will wait or be preempted"
+    )
+
+
+KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache together
+WARNINGS: tuple[Rule, ...] = (Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),)
 RULES: tuple[Rule, ...] = (
     Rule("engine_only_attached", "the engine's launcher: attach_only", _engine_only_attached),
     Rule("engine_has_drafter", "the engine's launcher: drafters", _engine_has_drafter),
     Rule("draft_length_positive", "a draft of no tokens is plain decoding", _draft_length_positive),
+    Rule("target_has_model", "prompts are token ids of the target", _target_has_model),
     Rule("drafter_has_model", "drafter.model", _drafter_has_model),
     Rule("same_vocabulary", "target.vocab_size, drafter.vocab_size", _same_vocabulary),
     Rule("batch_fits_engine", "engine.max_batch", _batch_fits_engine),
@@ -123,6 +156,27 @@ def broken(config: Config) -> Iterator[tuple[str, str]]:
             yield rule.name, reason
     if not _foreign(config):
         yield from _launcher(config["engine"]["name"]).check(config)
+
+
+def warnings(configs: Iterable[Config]) -> tuple[str, ...]:
+    """What a user should know of points that can run all the same: each rule once, with its first reason and how often it holds."""
+    found: dict[str, dict[str, int]] = {}
+    for config in configs:
+        own = [(rule.name, reason) for rule in WARNINGS if (reason := rule.check(config)) is not None]
+        for rule, reason in (*own, *_launcher(config["engine"]["name"]).warn(config)):
+            reasons = found.setdefault(rule, {})
+            reasons[reason] = reasons.get(reason, 0) + 1
+    return tuple(_told(reasons) for reasons in found.values())
+
+
+def _told(reasons: Mapping[str, int]) -> str:
+    first, *others = reasons
+    return first + (f" (and {sum(reasons[r] for r in others)} more points for like reasons)" if others else "")
+
+
+def learns(config: Config) -> bool:
+    """Whether this drafter, in this engine, remembers earlier answers."""
+    return bool(_launcher(config["engine"]["name"]).stateful(config["drafter"]))
 
 
 def _foreign(config: Config) -> bool:

@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from specsweep.orchestrator.errors import ConfigError
 
-ENGINES = ("llamacpp", "vllm", "openai_chat")
+ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "openai_chat")
+
+
+ModelFormat = Literal["gguf", "hf"]  # one GGUF file, or a Hugging Face folder
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What a cluster needs to start one engine. ``{port}`` in ``argv`` is filled in by the cluster."""
+    """What a cluster needs to start one engine. ``{host}`` and ``{port}`` in ``argv`` are filled in by the cluster."""
 
     engine: str
     argv: tuple[str, ...]
@@ -52,9 +55,18 @@ class Launcher(Protocol):
     name: str
     drafters: frozenset[str]  # methods that this engine has
     attach_only: bool
+    model_format: ModelFormat  # of the files that it loads
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Why this point cannot run on this engine: (rule, reason) pairs, empty if it can."""
+        ...
+
+    def stateful(self, drafter: Mapping[str, Any]) -> bool:
+        """Whether this drafter remembers earlier answers here: then no prompt is sent twice, and each point gets a fresh engine."""
+        ...
+
+    def warn(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """What a user should know of this point though it can run: (rule, reason) pairs."""
         ...
 
     def spec(self, config: Mapping[str, Any], models: SessionModels, *, n_ctx_per_slot: int) -> EngineSpec: ...

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specsweep.orchestrator.engines import EngineSpec, SessionModels
+from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.errors import ConfigError
 
 
 class AttachOnly:
     attach_only = True
+    model_format: ModelFormat = "hf"
 
     def __init__(self, name: str, drafters: frozenset[str], fact_paths: tuple[str, ...]) -> None:
         self.name = name
@@ -20,6 +21,12 @@ class AttachOnly:
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         if config["cluster"]["kind"] != "attach":
             return [("attach_only", f"engine {self.name} is not started by this version; use cluster=attach endpoint=http://host:port")]
+        return []
+
+    def stateful(self, drafter: Mapping[str, Any]) -> bool:
+        return bool(drafter["method"] == "suffix")
+
+    def warn(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
 
     def spec(self, config: Mapping[str, Any], models: SessionModels, *, n_ctx_per_slot: int) -> EngineSpec:

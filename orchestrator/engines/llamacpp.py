@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from specsweep.orchestrator.engines import EngineSpec, SessionModels
+from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.errors import ConfigError
 
 MAX_DRAFT_LENGTH = 64
@@ -27,6 +27,7 @@ class LlamaCpp:
     name = "llamacpp"
     drafters = frozenset({"none", "ngram", "draft_model"})
     attach_only = False
+    model_format: ModelFormat = "gguf"
     fact_paths = ("/props",)
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -40,6 +41,12 @@ class LlamaCpp:
         if config["cluster"]["kind"] == "local" and wanted and str(wanted) != installed_version():
             found.append(("engine_version", f"engine.version={wanted} is asked for, but xllamacpp {installed_version()} is installed"))
         return found
+
+    def stateful(self, drafter: Mapping[str, Any]) -> bool:
+        return False
+
+    def warn(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return []
 
     def spec(self, config: Mapping[str, Any], models: SessionModels, *, n_ctx_per_slot: int) -> EngineSpec:
         engine, drafter = config["engine"], config["drafter"]

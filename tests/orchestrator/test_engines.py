@@ -96,7 +96,7 @@ def test_a_server_of_another_version_can_be_attached_to() -> None:
     assert launcher("llamacpp").check(config(engine={"version": "2020.1.1"}, cluster={"kind": "attach"})) == []
 
 
-@pytest.mark.parametrize("name", ["vllm", "openai_chat"])
+@pytest.mark.parametrize("name", ["openai_chat"])
 def test_what_cannot_be_started_here_is_only_attached(name: str) -> None:
     assert launcher(name).attach_only
     assert [rule for rule, _ in launcher(name).check(config())] == ["attach_only"]

@@ -205,4 +205,4 @@ def test_grids_that_cannot_be_meant_are_refused_before_they_are_built() -> None:
 
 def test_no_point_left_says_why() -> None:
     with pytest.raises(ConfigError, match="cluster=attach"):
-        plan_of("engine=vllm")
+        plan_of("engine=openai_chat")

@@ -15,9 +15,10 @@ LEARNS = "method: ngram\nstateful: true\nmatch_size: 3\n"
 OTHER = "method: eagle3\nstateful: false\n"
 
 CASES = [
-    ("engine_only_attached", ["engine=vllm"], ["engine=vllm", *ATTACH], ["vllm", "cluster=attach endpoint="]),
+    ("engine_only_attached", ["engine=openai_chat"], ["engine=openai_chat", *ATTACH], ["openai_chat", "cluster=attach endpoint="]),
     ("engine_has_drafter", ["drafter=other"], ["drafter=ngram"], ["llamacpp", "'eagle3'", "draft_model, ngram, none"]),
     ("draft_length_positive", ["drafter=ngram", "draft_length=0"], ["drafter=ngram", "draft_length=1"], ["draft_length=0", "drafter=none"]),
+    ("target_has_model", ["target.model=null"], ["target=tiny"], ["smollm2-135m", "target.model"]),
     ("drafter_has_model", ["drafter=draft_model"], ["drafter=draft_model", "target=tiny"], ["smollm2-135m", "drafter.model"]),
     ("same_vocabulary", ["drafter=tiny"], ["drafter=tiny", "target=tiny"], ["4096", "49152"]),
     ("batch_fits_engine", ["batch_size=9", "engine.max_batch=8"], ["batch_size=9"], ["batch_size=9", "engine.max_batch=8"]),
@@ -27,6 +28,12 @@ CASES = [
         ["drafter=learns", "batch_size=7"],
         ["drafter=learns", "batch_size=7", "workload.prompts=28"],
         ["batch_size=7", "workload.prompts=28", "24"],
+    ),
+    (
+        "enough_prompts",
+        ["drafter=learns", "batch_size=6", "workload.ramp_prompts=5"],
+        ["drafter=learns", "batch_size=6", "workload.ramp_prompts=6"],
+        ["batch_size=6", "workload.ramp_prompts=6", "5"],
     ),
     (
         "chat_wire_needs_chat",
@@ -43,7 +50,7 @@ def mine(tmp_path: Path) -> Path:
     return write_groups(tmp_path, {"drafter/learns": LEARNS, "drafter/other": OTHER})
 
 
-@pytest.mark.parametrize(("rule", "wrong", "right", "words"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(("rule", "wrong", "right", "words"), CASES, ids=[f"{c[0]}-{c[1][-1]}" for c in CASES])
 def test_rule(rule: str, wrong: list[str], right: list[str], words: list[str], mine: Path) -> None:
     assert plan_of(*right, dirs=(mine,)).dropped == ()
     with pytest.raises(ConfigError) as caught:  # no point is left, and the reason is told
