@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ POINT_SCHEMA_VERSION = 1
 SHOWN = 16  # hex digits of an id that are shown, and that name its folder
 
 _REQUIRED = ("point_id", "env_id", "status", "axes", "config")
+_TEXT, _WHOLE = (str,), (int,)
+_AXES: Mapping[str, tuple[type, ...]] = {
+    "engine": _TEXT,
+    "target": _TEXT,
+    "drafter": _TEXT,
+    "draft_length": (int, type(None)),
+    "batch_size": _WHOLE,
+    "isl": _WHOLE,
+    "workload": _TEXT,
+    "temperature": (int, float),
+    "repeat": _WHOLE,
+}
 _ATTEMPT_DIR = re.compile(r"([0-9a-f]+)(?:\.(\d+))?")
 
 
@@ -88,12 +101,19 @@ def standing(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def read_attempt(path: Path, number: int, damaged_measurements: list[str]) -> Attempt:
+    """Raises ``OSError`` or ``ValueError`` that says which file is not what was committed, or which facts are missing."""
     content = (path / "point.json").read_bytes()
-    point = json.loads(content)
-    if point["schema_version"] > POINT_SCHEMA_VERSION:
-        raise ValueError(f"point.json has schema {point['schema_version']}; this specsweep reads up to {POINT_SCHEMA_VERSION}")
-    if not isinstance(point["axes"], dict) or not isinstance(point["config"], dict):
-        raise ValueError("point.json holds no axes or no config")
+    try:
+        point = json.loads(content)
+    except RecursionError:
+        raise ValueError("point.json is nested too deep") from None
+    if not isinstance(point, dict):
+        raise ValueError("point.json is no JSON object")
+    version = point.get("schema_version")
+    if version != POINT_SCHEMA_VERSION:
+        raise ValueError(f"point.json has schema {version!r}; this specsweep reads {POINT_SCHEMA_VERSION}")
+    if wrong := _wrong_record(point) or _wrong_files(point):
+        raise ValueError(f"point.json: {'; '.join(wrong)}")
     if point["point_id"][:SHOWN] != path.parent.name or point["env_id"][:SHOWN] != path.name.partition(".")[0]:
         raise ValueError(f"the folder's name is not that of point {point['point_id']} in environment {point['env_id']}")
     for name in ("measurement.json", "trace.parquet"):
@@ -112,13 +132,60 @@ def attempt_dirs(home: Path) -> list[tuple[Path, str, int]]:
 
 
 def check_record(record: Mapping[str, Any], measurement: Mapping[str, Any] | None) -> None:
-    missing = [name for name in _REQUIRED if name not in record]
-    if missing:
-        raise ValueError(f"point.json: {', '.join(missing)} missing")
-    for name in ("point_id", "env_id"):
-        if not re.fullmatch(r"[0-9a-f]{64}", str(record[name])):
-            raise ValueError(f"point.json: {name} is {record[name]!r}; 64 hex digits are needed")
-    if record["status"] not in ("measured", "failed"):
-        raise ValueError(f"point.json: status is {record['status']!r}; it must be 'measured' or 'failed'")
+    """Raises ``ValueError`` naming everything that would make the attempt unreadable: what is written is what can be read."""
+    if wrong := _wrong_record(record):
+        raise ValueError(f"point.json: {'; '.join(wrong)}")
     if (record["status"] == "measured") != (measurement is not None):
         raise ValueError("point.json: an attempt has a measurement if, and only if, its status is 'measured'")
+
+
+def _wrong_record(record: Mapping[str, Any]) -> list[str]:
+    """What the readers of a record count on and do not find: ids, status, every axis with its kind, the config, the times."""
+    missing = [name for name in _REQUIRED if name not in record]
+    if missing:
+        return [f"{', '.join(missing)} missing"]
+    wrong = [
+        f"{name} is {record[name]!r}; 64 hex digits are needed"
+        for name in ("point_id", "env_id")
+        if not isinstance(record[name], str) or not re.fullmatch(r"[0-9a-f]{64}", record[name])
+    ]
+    if record["status"] not in ("measured", "failed"):
+        wrong.append(f"status is {record['status']!r}; it must be 'measured' or 'failed'")
+    wrong += _wrong_axes(record["axes"])
+    if not isinstance(record["config"], Mapping):
+        wrong.append("config is no mapping")
+    times = [name for name in ("started_utc", "finished_utc") if record.get(name) is not None and not is_time(record[name])]
+    wrong += [f"{name} is {record[name]!r}; a time with its zone is needed" for name in times]
+    mappings = [name for name in ("env", "declared", "error") if not isinstance(record.get(name) or {}, Mapping)]
+    return wrong + [f"{name} is no mapping" for name in mappings]
+
+
+def _wrong_axes(axes: Any) -> list[str]:
+    if not isinstance(axes, Mapping):
+        return ["axes is no mapping"]
+    found = {name: axes[name] for name in _AXES if name in axes}
+    kinds = [name for name, value in found.items() if isinstance(value, bool) or not isinstance(value, _AXES[name])]
+    missing = [f"axes.{name}" for name in _AXES if name not in found]
+    return [f"axes.{name} is {found[name]!r}" for name in kinds] + ([f"{', '.join(missing)} missing"] if missing else [])
+
+
+def _wrong_files(point: Mapping[str, Any]) -> list[str]:
+    files = point.get("files")
+    if not isinstance(files, Mapping):
+        return ["files is no mapping"]
+    wrong = [
+        f"files.{name} has no bytes or no sha256"
+        for name, facts in files.items()
+        if not isinstance(facts, Mapping) or not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str)
+    ]
+    if point["status"] == "measured" and "measurement.json" not in files:
+        wrong.append("files.measurement.json missing")
+    return wrong
+
+
+def is_time(value: Any) -> bool:
+    """Whether ``value`` is a moment as the store writes it: ISO 8601 with a zone."""
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False

@@ -19,9 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.fields import GROUP_AXES, GROUPS, SCALAR_AXES, SWEEP_WIDE, check_tree, checked, folder
+from specsweep.orchestrator.fields import (
+    GROUP_AXES,
+    GROUPS,
+    SCALAR_AXES,
+    SWEEP_WIDE,
+    check_tree,
+    checked,
+    endpoint,
+    folder,
+    missing_database_folder,
+    sweep_name,
+)
 from specsweep.orchestrator.overrides import Setting, from_axis, literal, parse_overrides
-from specsweep.orchestrator.settings import apply, one_of, unknown_key
+from specsweep.orchestrator.settings import apply, one_of, resolved_keys, unknown_key
 
 _SWEEP_KEYS = {"name", "description", "axes", "set"}
 
@@ -126,17 +137,17 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str | Path] = ()) ->
     """Reads a sweep from overrides as typed. Raises ConfigError naming the field, the value and what is known instead."""
     tree = ConfigTree(config_dirs)
     typed = parse_overrides(overrides, options=tree.options)
-    sweep_name, sweep = _sweep_file(tree, typed)
-    origin = f"sweep/{sweep_name}.yaml"
+    file, sweep = _sweep_file(tree, typed)
+    origin = f"sweep/{file}.yaml"
     command = [s for s in typed if s.key != "sweep"]
     replaced = {s.key for s in command}
     from_file = [literal(k, v, origin=origin) for k, v in (sweep.get("set") or {}).items()]
     from_file += [from_axis(k, v, origin=origin, options=tree.options) for k, v in (sweep.get("axes") or {}).items()]
     settings = [s for s in from_file if s.key not in replaced or isinstance(s.values[0], dict)] + command
-    return _sweep_config(tree, settings, sweep, sweep_name)
+    return _sweep_config(tree, settings, sweep, file)
 
 
-def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str, Any], sweep_name: str | None) -> SweepConfig:
+def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str, Any], file: str | None) -> SweepConfig:
     groups: dict[str, tuple[str, ...]] = {group: (option,) for group, option in tree.defaults().items()}
     last: dict[str, Setting] = {}
     others: list[Setting] = []
@@ -160,9 +171,9 @@ def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str,
         if s.action in ("add", "force") and s.key.partition(".")[0] not in first
     ]
     scalars["repeat"], warning = _repeats(base, scalars["repeat"], "repeat" in last)
-    base["name"] = base.get("name") or sweep.get("name") or sweep_name or "adhoc"
+    base["name"] = sweep_name(base.get("name") or sweep.get("name") or (file or "adhoc").replace("/", "-"))
     return SweepConfig(
-        name=str(base["name"]),
+        name=base["name"],
         description=str(sweep.get("description") or ""),
         groups=groups,
         scalars=scalars,
@@ -262,11 +273,23 @@ def _sweep_wide(config: dict[str, Any], settings: Iterable[Setting]) -> dict[str
         base = applied or base
     base = dict(base)
     check_tree(base)
+    base = resolved_keys(base, SWEEP_WIDE)
+    _check_places(base)
+    return base
+
+
+def _check_places(base: Mapping[str, Any]) -> None:
+    """Folders, server and database that the sweep as a whole works with: what a run would stumble over, a plan tells."""
     for key in ("store", "cache"):
         folder(key, base[key])
-    if base["cluster"].get("kind") == "attach" and not base["cluster"].get("endpoint"):
-        raise ConfigError("cluster=attach: no endpoint is given; name the running server with endpoint=http://host:port")
-    return base
+    if base["cluster"].get("kind") == "attach":
+        if not base["cluster"].get("endpoint"):
+            raise ConfigError("cluster=attach: no endpoint is given; name the running server with endpoint=http://host:port")
+        endpoint(base["cluster"]["endpoint"])
+    uri = str(base["tracking"].get("uri") or "")
+    missing = missing_database_folder(uri)
+    if missing is not None and missing != folder("store", base["store"]).absolute():  # the store is made by the run itself
+        raise ConfigError(f"tracking.uri={uri}: the folder {missing} does not exist; make it, or leave tracking.uri out")
 
 
 def _repeats(base: Mapping[str, Any], repeat: tuple[Any, ...], given: bool) -> tuple[tuple[Any, ...], list[str]]:

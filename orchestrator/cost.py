@@ -66,6 +66,19 @@ def estimate(points: Sequence[Point], history: Mapping[str, float]) -> list[floa
     return [history.get(p.point_id, seconds * scale.get(str(p.axes["target"]), 1.0)) for p, seconds in zip(points, raw, strict=True)]
 
 
+def guessed(points: Sequence[Point], history: Mapping[str, float]) -> set[str]:
+    """Ids of the points whose seconds rest on nothing that is known of their server, and are good for ordering only.
+
+    They are those of an attached server or of a target whose file has no ``cost``, as long as no point of the target has a history.
+    """
+    timed = {str(p.axes["target"]) for p in points if p.point_id in history}
+    return {
+        p.point_id
+        for p in points
+        if str(p.axes["target"]) not in timed and (p.config["cluster"]["kind"] == "attach" or not p.config["target"].get("cost"))
+    }
+
+
 def measured_seconds(attempts: Sequence[Any]) -> float | None:
     """How long the newest measured attempt of a point took; None if there is none (or its times cannot be read)."""
     for attempt in reversed(attempts):

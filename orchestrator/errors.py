@@ -10,6 +10,7 @@
     │   └── EngineTerminal             will not: out of memory, bad flag, missing file, wrong model
     ├── RequestError          exit 4   too many failed requests on a point
     ├── ClientError           exit 6   our own measuring side: a lost actor, a clock, a bug
+    │   └── StoreError                 results cannot be written (a full disk): ends the run, since what it measured would be lost
     └── TrackingError         exit 0   MLflow is away; never ends a sweep
 
 Errors carry what a person needs to act: a message that names the field, the value and what to do, and ``evidence`` (the
@@ -62,6 +63,10 @@ class RequestError(SpecsweepError):
 
 class ClientError(SpecsweepError):
     exit_code = 6
+
+
+class StoreError(ClientError):
+    pass
 
 
 class TrackingError(SpecsweepError):

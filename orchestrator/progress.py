@@ -39,6 +39,7 @@ class Tally:
     points: int
     requests: int
     est_left_s: float
+    guessed: bool = False  # the plan's estimates are guesses: no time is named until a point has shown the pace
     session: int = 0
     landed: int = 0
     failed: int = 0
@@ -62,9 +63,10 @@ class Tally:
 
     def line(self) -> str:
         marks = (f" · {self.failed} failed" if self.failed else "") + (f" · {self.invalid} invalid" if self.invalid else "")
+        eta = "unknown" if self.guessed and not self._spent else clock(self.eta_s)
         return (
             f"sessions {self.session}/{self.sessions} · points {self.landed}/{self.points}{marks} · "
-            f"requests {self.requests_done}/{self.requests} · ETA {clock(self.eta_s)}"
+            f"requests {self.requests_done}/{self.requests} · ETA {eta}"
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.fields import FIELDS, OPEN_MAPPINGS, checked, is_text
+from specsweep.orchestrator.fields import FIELDS, OPEN_MAPPINGS, checked, is_text, leaves
 from specsweep.orchestrator.overrides import Setting
 
 
@@ -99,6 +99,25 @@ def _checked_tree(path: Sequence[str], value: Any) -> Any:
     if OPEN_MAPPINGS.intersection(path) or (isinstance(value, str) and "${" in value):
         return value
     return checked(".".join(path), value)
+
+
+def resolved_keys(config: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """``config`` with the interpolations under ``keys`` replaced by what they stand for (``store: ${oc.env:SCRATCH}/results``)."""
+    texts = [(k, v) for k, v in leaves(config) if isinstance(v, str) and "${" in v and any(k == n or k.startswith(f"{n}.") for n in keys)]
+    if not texts:
+        return config
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    whole = OmegaConf.create(config)
+    for key, text in texts:
+        try:
+            value = OmegaConf.select(whole, key)
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{key}={text}: {str(error).splitlines()[0]}") from error
+        setting = Setting(key, "force", (value,), False, f"{key}={text}")
+        config = apply(config, setting, None) or config
+    return config
 
 
 def unknown_key(setting: Setting, configs: Sequence[Mapping[str, Any]]) -> ConfigError:

@@ -25,7 +25,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,14 +34,14 @@ from typing import Any
 
 from specsweep.client.trace import PointTrace, write_trace
 from specsweep.orchestrator import durable
-from specsweep.orchestrator.attempt import POINT_SCHEMA_VERSION, SHOWN, Attempt, attempt_dirs, check_record, read_attempt, standing
-from specsweep.orchestrator.errors import ClientError, ConfigError
+from specsweep.orchestrator.attempt import POINT_SCHEMA_VERSION, SHOWN, Attempt, attempt_dirs, check_record, is_time, read_attempt, standing
+from specsweep.orchestrator.errors import ClientError, ConfigError, StoreError
+from specsweep.orchestrator.fields import sweep_name
 from specsweep.orchestrator.points import Plan
 from specsweep.orchestrator.sweep_record import SweepView, plan_document, read_plan
 
 RERUN = ("failed", "invalid", "all")
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+DAMAGED_PLAN = "plan.damaged.json"
 
 
 def utc_now() -> str:
@@ -94,7 +93,7 @@ class Store:
         ``record`` is ``point.json`` without ``schema_version``, ``valid``, ``simulated`` and ``files``, which are added here.
         ``evidence`` holds texts and bytes by file name (log tail, pod events, raw recordings); names may have folders in them.
 
-        Raises ``ValueError`` for a record that is incomplete or not JSON (NaN and infinity are not), ``ClientError`` if the disk
+        Raises ``ValueError`` for a record that is incomplete or not JSON (NaN and infinity are not), ``StoreError`` if the disk
         refuses. Nothing is left behind in either case.
         """
         check_record(record, measurement)
@@ -104,12 +103,14 @@ class Store:
                 self._write(stage, record, measurement, trace, evidence or {})
                 return self._publish(stage, record)
             except OSError as error:
-                raise ClientError(
-                    f"store={self.root}: point {record['point_id'][:SHOWN]} was measured but could not be written: {error}; "
-                    "make room and run the same command again"
-                ) from error
+                how = "was measured" if measurement is not None else "failed"
+                raise self._refused(f"point {record['point_id'][:SHOWN]} {how}, but that could not be written", error) from error
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
+
+    def _refused(self, what: str, error: OSError) -> StoreError:
+        reason = error.strerror or str(error)
+        return StoreError(f"store={self.root}: {what}: {reason}; make room there (or make it writable) and run the same command again")
 
     def _write(
         self,
@@ -191,7 +192,7 @@ class Store:
             try:
                 self._seen[path] = read_attempt(path, number, self._damaged_measurements)
                 self._damaged.pop(path, None)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError) as error:
                 self._damaged[path] = f"{path}: {error}"
                 return None
         return self._seen[path]
@@ -222,9 +223,7 @@ class Store:
     # -- sweeps
 
     def sweep_dir(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"sweep name {name!r}: use letters, digits, '.', '_', '+' and '-', beginning with a letter or digit")
-        return self.root / "sweeps" / name
+        return self.root / "sweeps" / sweep_name(name)
 
     def sweeps(self) -> list[str]:
         """The names of all sweeps that were planned in this store."""
@@ -234,39 +233,56 @@ class Store:
         """Makes ``plan`` the current one of its name; points of earlier plans stay in ``plan.json``. Returns its path."""
         path = self.sweep_dir(plan.name) / "plan.json"
         with self.lock():
-            durable.make_dirs(path.parent)
             try:
-                previous = read_plan(path.read_bytes())
-            except FileNotFoundError:
-                previous = None
-            except ValueError:
-                previous = None
-                os.rename(path, path.with_name("plan.damaged.json"))
-            document = plan_document(plan, previous=previous, overrides=overrides, now=utc_now())
-            durable.replace_file(path, durable.to_json(document, what="plan.json"))
+                durable.make_dirs(path.parent)
+                previous, fault = _previous_plan(path)
+                document = plan_document(plan, previous=previous, overrides=overrides, now=utc_now())
+                durable.replace_file(path, durable.to_json(document, what="plan.json"))
+                if fault:
+                    self.event(plan.name, "plan_unreadable", reason=fault, kept_as=DAMAGED_PLAN)
+            except OSError as error:
+                raise self._refused(f"{path} could not be written", error) from error
         return path
 
     def event(self, sweep: str, kind: str, **facts: Any) -> None:
-        """Appends one line to the sweep's ``events.jsonl``. Facts that JSON cannot hold are written as text."""
+        """Appends one line to the sweep's ``events.jsonl``, if it can. Facts that JSON cannot hold are written as text."""
         path = self.sweep_dir(sweep) / "events.jsonl"
-        durable.make_dirs(path.parent)
-        durable.append_line(path, json.dumps({"t_utc": utc_now(), "kind": kind, **facts}, default=str, ensure_ascii=False))
+        line = json.dumps({"t_utc": utc_now(), "kind": kind, **facts}, default=str, ensure_ascii=False)
+        with contextlib.suppress(OSError):  # a full disk is told by the next commit, where something would be lost by it
+            durable.make_dirs(path.parent)
+            durable.append_line(path, line)
 
     def sweep(self, name: str) -> SweepView:
         """Everything known of a sweep. Raises ``ConfigError`` if the store has none of that name, or its plan cannot be read."""
+        folder, plan = self.sweep_dir(name), self.sweep_plan(name)
+        attempts = {point_id: self.attempts(point_id) for point_id in plan["points"]}
+        events = [e for e in durable.read_json_lines(folder / "events.jsonl") if isinstance(e.get("kind"), str) and is_time(e.get("t_utc"))]
+        return SweepView(name=name, path=folder, plan=plan, attempts=attempts, events=events, damaged=self.damaged)
+
+    def sweep_plan(self, name: str) -> dict[str, Any]:
+        """``plan.json`` of a sweep. Raises ``ConfigError`` as :meth:`sweep` does."""
         folder = self.sweep_dir(name)
         try:
-            plan = read_plan((folder / "plan.json").read_bytes())
+            return read_plan((folder / "plan.json").read_bytes())
         except FileNotFoundError:
             known = ", ".join(self.sweeps()) or "none yet"
             raise ConfigError(f"sweep {name!r} is not in store={self.root}; sweeps there: {known}") from None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{folder / 'plan.json'} is damaged ({error}); `specsweep run` with the same overrides writes it again"
+                f"{folder / 'plan.json'} cannot be read ({error}); `specsweep run` with the same overrides writes it anew "
+                f"and keeps this one as {DAMAGED_PLAN}"
             ) from None
-        attempts = {point_id: self.attempts(point_id) for point_id in plan["points"]}
-        events = [e for e in durable.read_json_lines(folder / "events.jsonl") if "kind" in e and "t_utc" in e]
-        return SweepView(name=name, path=folder, plan=plan, attempts=attempts, events=events, damaged=self.damaged)
+
+
+def _previous_plan(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """The plan that is there. One that cannot be read is moved out of the way; then there is none, and the reason."""
+    try:
+        return read_plan(path.read_bytes()), ""
+    except FileNotFoundError:
+        return None, ""
+    except (ValueError, IsADirectoryError) as error:
+        os.rename(path, path.with_name(DAMAGED_PLAN))
+        return None, str(error)
 
 
 def _inside(name: str) -> str:

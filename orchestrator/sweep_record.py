@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specsweep.orchestrator.attempt import Attempt, standing
+from specsweep.orchestrator.attempt import SHOWN, Attempt, is_time, standing
 from specsweep.orchestrator.points import Plan
 
 PLAN_SCHEMA_VERSION = 1
@@ -64,16 +64,52 @@ def plan_document(plan: Plan, *, previous: Mapping[str, Any] | None, overrides: 
 
 
 def read_plan(content: bytes) -> dict[str, Any]:
-    """``plan.json``. Raises ``ValueError`` for what is no plan."""
-    found = json.loads(content)
-    plan: dict[str, Any] = found if isinstance(found, dict) else {}
-    points = plan.get("points")
-    if not isinstance(points, dict) or not all(isinstance(f, dict) and isinstance(f.get("axes"), dict) for f in points.values()):
-        raise ValueError("it holds no points")
-    lists = [plan.get("current"), *(s.get("points") for s in plan.get("sessions") or ())]
-    if not all(isinstance(ids, list) and points.keys() >= set(ids) for ids in lists):
+    """``plan.json``. Raises ``ValueError`` for what is no plan of this version: its readers take every fact in it for granted."""
+    try:
+        plan = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(plan, dict):
+        raise ValueError("it is no JSON object")
+    if plan.get("schema_version") != PLAN_SCHEMA_VERSION:
+        raise ValueError(f"it has schema {plan.get('schema_version')!r}; this specsweep reads {PLAN_SCHEMA_VERSION}")
+    for name, kind in (("points", dict), ("current", list), ("sessions", list)):
+        if not isinstance(plan.get(name), kind):
+            raise ValueError(f"it holds no {name}")
+    if not is_time(plan.get("created_utc")):
+        raise ValueError(f"created_utc is {plan.get('created_utc')!r}")
+    if not all(isinstance(plan.get(name) or [], list) for name in ("overrides", "dropped", "warnings")):
+        raise ValueError("overrides, dropped or warnings is no list")
+    for point_id, facts in plan["points"].items():
+        if (
+            not isinstance(facts, dict)
+            or not isinstance(facts.get("axes"), dict)
+            or not facts["axes"]
+            or not _is_number(facts.get("est_s"))
+        ):
+            raise ValueError(f"point {point_id[:SHOWN]} has no axes or no estimate")
+    current = {i for i in plan["current"] if isinstance(i, str)}
+    standing_ids = {i for i, facts in plan["points"].items() if not facts.get("replaced_by")}
+    if len(current) != len(plan["current"]) or not current <= standing_ids:
         raise ValueError("it names points that it does not hold")
+    for session in plan["sessions"]:
+        _check_session(session, current)
     return plan
+
+
+def _check_session(session: Any, current: set[str]) -> None:
+    facts = session if isinstance(session, dict) else {}
+    points, estimates = facts.get("points"), facts.get("est_points_s")
+    if "session_id" not in facts or not isinstance(points, list) or not points or not isinstance(estimates, list):
+        raise ValueError("a session has no session_id, no points or no estimates")
+    if len(estimates) != len(points) or not all(map(_is_number, [facts.get("est_start_s"), *estimates])):
+        raise ValueError(f"session {facts['session_id']}: the estimates are not one number a point")
+    if not all(isinstance(i, str) and i in current for i in points):
+        raise ValueError("it names points that it does not hold")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def axes_key(axes: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from pathlib import Path
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.durable import FileLock, Held
 from specsweep.orchestrator.errors import TrackingError
+from specsweep.orchestrator.fields import missing_database_folder
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_record import SweepView
 from specsweep.orchestrator.tracking_mlflow import Experiment, connect, shown
@@ -65,8 +66,8 @@ def ui_command(uri: str) -> str | None:
 
 def _open(store: Store, view: SweepView, uri: str) -> Experiment:
     artifacts = (store.root / "mlartifacts" / view.name).as_uri() if uri.startswith("sqlite:") else None
-    if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    if (missing := missing_database_folder(uri)) is not None:
+        raise TrackingError(f"MLflow at {uri}: the folder {missing} does not exist; make it, or name another database")
     return Experiment(connect(uri), view, artifacts)
 
 

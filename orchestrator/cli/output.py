@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+PIPE_WIDTH = 200
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -18,15 +22,30 @@ def emit_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """``right``: indices of the columns that hold numbers."""
+def terminal_width() -> int:
+    """Characters of a line: of the terminal, of ``COLUMNS`` where that is set, and plenty in a pipe, where nothing folds lines."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size((PIPE_WIDTH, 50)).columns
+    return PIPE_WIDTH
+
+
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    wraps: Sequence[int] | None = None,
+) -> None:
+    """``right``: indices of the columns that hold numbers. ``wraps``: of those whose cells may take several lines; None: all of them."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i in right else "left", overflow="fold")
+        whole = wraps is not None and i not in wraps
+        table.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
-        table.add_row(*row)
-    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=200)
-    console.print(table)
+        table.add_row(*map(Text, row))  # plain: brackets are intervals, not markup
+    Console(width=terminal_width()).print(table)

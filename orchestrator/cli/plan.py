@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from specsweep.orchestrator import cost
     from specsweep.orchestrator.config import compose
     from specsweep.orchestrator.plan import plan_sweep
 
@@ -37,10 +38,11 @@ def run(args: argparse.Namespace) -> int:
     missing, history = _from_store(root, plan, sweep.base["rerun"])
     if history:
         plan = plan_sweep(sweep, history=history)
+    guessed = cost.guessed(plan.points, history)
     if args.json:
-        emit_json(document(plan, missing, sweep.description, points=args.points))
+        emit_json(document(plan, missing, guessed, sweep.description, points=args.points))
     else:
-        _print(plan, missing, sweep.description, root, points=args.points)
+        _print(plan, missing, guessed, sweep.description, root, points=args.points)
     return EXIT_OK
 
 
@@ -63,8 +65,11 @@ def _from_store(root: Path, plan: Plan, rerun: str) -> tuple[set[str], dict[str,
 # -- as JSON
 
 
-def document(plan: Plan, missing: set[str], description: str = "", *, points: bool = False) -> dict[str, Any]:
-    """The plan with units in its keys. ``points``: what is declared by each point too, which makes it ten times as long."""
+def document(plan: Plan, missing: set[str], guessed: set[str], description: str = "", *, points: bool = False) -> dict[str, Any]:
+    """The plan with units in its keys; an estimate that is a mere guess (``guessed``: of these points) is null.
+
+    ``points``: what is declared by each point too, which makes it ten times as long.
+    """
     return {
         "sweep": plan.name,
         "description": description,
@@ -72,15 +77,15 @@ def document(plan: Plan, missing: set[str], description: str = "", *, points: bo
         "points_to_measure": sum(p.point_id in missing for p in plan.points),
         "points_reused": sum(p.point_id not in missing for p in plan.points),
         "sessions_to_run": sum(1 for s in plan.sessions if _left(s, missing)),
-        "estimate_s": plan.est_s,
-        "estimate_to_measure_s": sum(_seconds_left(s, missing) for s in plan.sessions),
-        "sessions": [_session(s, missing, points) for s in plan.sessions],
+        "estimate_s": None if guessed else plan.est_s,
+        "estimate_to_measure_s": None if guessed & missing else sum(_seconds_left(s, missing) for s in plan.sessions),
+        "sessions": [_session(s, missing, guessed, points) for s in plan.sessions],
         "dropped": [{"axes": dict(d.axes), "rule": d.rule, "reason": d.reason} for d in plan.dropped],
         "warnings": list(plan.warnings),
     }
 
 
-def _session(session: Session, missing: set[str], points: bool) -> dict[str, Any]:
+def _session(session: Session, missing: set[str], guessed: set[str], points: bool) -> dict[str, Any]:
     return {
         "session_id": session.session_id,
         "estimate_start_s": session.est_start_s,
@@ -89,7 +94,7 @@ def _session(session: Session, missing: set[str], points: bool) -> dict[str, Any
                 "point_id": p.point_id,
                 "baseline_id": p.baseline_id,
                 "axes": dict(p.axes),
-                "estimate_s": seconds,
+                "estimate_s": None if p.point_id in guessed else seconds,
                 "to_measure": p.point_id in missing,
                 **({"declared": dict(p.declared)} if points else {}),
             }
@@ -101,19 +106,19 @@ def _session(session: Session, missing: set[str], points: bool) -> dict[str, Any
 # -- for people
 
 
-def _print(plan: Plan, missing: set[str], description: str, root: Path, *, points: bool) -> None:
+def _print(plan: Plan, missing: set[str], guessed: set[str], description: str, root: Path, *, points: bool) -> None:
     left = [s for s in plan.sessions if _left(s, missing)]
     print(f"{plan.name}" + (f": {description}" if description else ""))
-    print(f"{_count(len(plan.points), 'point')} in {_count(len(plan.sessions), 'session')}, about {duration(plan.est_s)}")
+    print(f"{_count(len(plan.points), 'point')} in {_count(len(plan.sessions), 'session')}, {_about(plan.est_s, bool(guessed))}")
     reused = len(plan.points) - sum(p.point_id in missing for p in plan.points)
     if reused == len(plan.points):
         print(f"all of them are measured already in {root}: nothing to run")
     elif reused:
         seconds = sum(_seconds_left(s, missing) for s in left)
-        todo = f"{_count(len(plan.points) - reused, 'point')} in {_count(len(left), 'session')} to measure, about {duration(seconds)}"
+        todo = f"{_count(len(plan.points) - reused, 'point')} in {_count(len(left), 'session')} to measure, {_about(seconds, bool(guessed & missing))}"
         print(f"{reused} of them are measured already in {root} and reused; {todo}")
     print()
-    _print_sessions(plan.sessions, missing, any_reused=reused > 0)
+    _print_sessions(plan.sessions, missing, guessed, any_reused=reused > 0)
     if points:
         _print_points(plan, missing)
     _print_losses(plan)
@@ -122,7 +127,11 @@ def _print(plan: Plan, missing: set[str], description: str, root: Path, *, point
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _print_sessions(sessions: Sequence[Session], missing: set[str], *, any_reused: bool) -> None:
+def _about(seconds: float, guessed: bool) -> str:
+    return "time unknown: no point of this target was measured yet" if guessed else f"about {duration(seconds)}"
+
+
+def _print_sessions(sessions: Sequence[Session], missing: set[str], guessed: set[str], *, any_reused: bool) -> None:
     extra = _extra_axes(sessions[0].points[0].axes)
     optional = [a for a in ("temperature", "repeat") if len({p.axes[a] for s in sessions for p in s.points}) > 1] + extra
     columns = ["#", "engine", "target", "drafter", "DL", "BS", "ISL", "workload", *optional, "points"]
@@ -133,7 +142,7 @@ def _print_sessions(sessions: Sequence[Session], missing: set[str], *, any_reuse
         row = [str(i), values["engine"], values["target"], values["drafter"], values["draft_length"], values["batch_size"], values["isl"]]
         row += [values["workload"], *(values[a] for a in optional), str(len(session.points))]
         row += [str(len(_left(session, missing)))] if any_reused else []
-        rows.append([*row, duration(session.est_s)])
+        rows.append([*row, "–" if any(p.point_id in guessed for p in session.points) else duration(session.est_s)])
     right = [0, 4, len(columns) - 1, len(columns)] + ([len(columns) - 2] if any_reused else [])
     print_table("Sessions, in the order in which they run", [*columns, "estimate"], rows, right=right)
     if len(sessions) > SHOWN_SESSIONS:

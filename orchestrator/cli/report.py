@@ -7,19 +7,20 @@ aside and renamed, so a browser that reloads while a sweep runs never sees half 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import shlex
-import shutil
-import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
-from specsweep.analysis.tabular import Table, fit
-from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.analysis.tabular import Table, fit, footnoted, text_width
+from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, terminal_width
 from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 from specsweep.orchestrator.sweep_record import SweepView
@@ -28,12 +29,14 @@ DEFAULT_STORE = "results"
 EXPENDABLE = (
     "al_verify",
     "proxy_speedup_clean",
-    "step_ms_mean",
     "ttft_ms_p50",
+    "step_ms_mean",
     "proxy_speedup",
-    "speedup_output_tps",
     "pareto",
-)  # in this order
+    "al_decode",
+    "speedup_output_tps",
+)  # the least important first
+SHOWN_REMARKS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"report takes one sweep, not {len(names)}: {', '.join(names)}")
     view = store.sweep(names[0] if names else only_sweep(store))
     report = report_of(view)
-    paths = _write(report, view.path)
+    paths = write_report(report, view.path)
     if args.json:
         emit_json({**_as_json(report), "files": [str(p) for p in paths]})
     else:
-        _print(report)
+        print_report(report)
         print("\n" + "\n".join(f"wrote {p}" for p in paths))
     return EXIT_OK
 
@@ -70,38 +73,66 @@ def report_of(view: SweepView) -> Report:
         warnings=view.plan.get("warnings") or (),
         command=shlex.join(["specsweep", "run", *words]),
         written_utc=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        sources=_sources(view),
     )
 
 
-def render_sweep(view: SweepView) -> list[Path]:
-    """Writes report.html, tables.md, a CSV a table and the figures as PNG into the sweep's folder; the HTML comes first in the list."""
-    return _write(report_of(view), view.path)
+def up_to_date(view: SweepView) -> bool:
+    """Whether report.html was made by this version of specsweep from exactly what the store holds now, so that drawing it again changes nothing.
+
+    Attempts never change once they landed, so which ones there are, and the plan, say it all. Nobody's clock is asked.
+    """
+    try:
+        page = (view.path / "report.html").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return f'content="{_sources(view)}"' in page
 
 
-def rows_of(view: SweepView) -> dict[str, Any]:
+def _sources(view: SweepView) -> str:
+    """A digest of everything that a report is made from."""
+    plan = {k: v for k, v in view.plan.items() if k not in ("created_utc", "planned_utc")}
+    attempts = sorted(f"{a.path.parent.name}/{a.path.name}" for a in view.latest.values())
+    facts = {"version": version("specsweep"), "plan": plan, "attempts": attempts, "damaged": list(view.damaged)}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def rows_of(report: Report) -> dict[str, Any]:
     """The Pareto and the speedup table as JSON-able rows, full precision."""
-    tables = report_of(view).tables
-    return {name: tables[name].to_json() for name in ("pareto", "speedup")}
+    return {name: report.tables[name].to_json() for name in ("pareto", "speedup")}
 
 
-def print_tables(view: SweepView) -> None:
-    """Findings, Pareto table and speedup table to the terminal."""
-    _print(report_of(view))
+def print_report(report: Report) -> None:
+    """Pareto table, speedup table and findings to the terminal."""
+    print(f"{report.name}: {report.status}\n")
+    said: set[str] = set()
+    for name in ("pareto", "speedup"):
+        table = report.tables[name]
+        if table.rows:
+            said.update(show(table, said))
+    width = min(terminal_width(), 160)
+    for line in [*headlines(report), *(f"{panel}, {series}: {text}." for panel, series, text in crossovers(report))]:
+        print(textwrap.fill(line, width, initial_indent="• ", subsequent_indent="  "))
 
 
-def _write(report: Report, folder: Path) -> list[Path]:
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Writes report.html, tables.md, a CSV a table and the figures as PNG into the sweep's folder.
+
+    The page is first in the list and written last: where it stands, the others do too.
+    """
     from specsweep.analysis.figures import write_png
 
     folder.mkdir(parents=True, exist_ok=True)
     drawn = draw(report)
-    texts = {"report.html": html(report, drawn), "tables.md": markdown(report)}
+    page = html(report, drawn)
+    texts = {"tables.md": markdown(report)}
     texts |= {f"{t.name}.csv": t.to_csv() for t in report.tables.values() if t.rows and t.name != "environment"}
     paths = [_replace(folder / name, text) for name, text in texts.items()]
     for name, figure in drawn.items():
         aside = folder / f".{name}.{os.getpid()}.png"
         write_png(figure, aside)
         paths.append(aside.replace(folder / f"{name}.png"))
-    return paths
+    return [_replace(folder / "report.html", page), *paths]
 
 
 def _replace(path: Path, text: str) -> Path:
@@ -122,28 +153,21 @@ def _as_json(report: Report) -> Mapping[str, Any]:
     }
 
 
-def _print(report: Report) -> None:
-    print(f"{report.name}: {report.status}\n")
-    for name in ("pareto", "speedup"):
-        table = report.tables[name]
-        if table.rows:
-            show(table)
-    width = min(_terminal_width(), 160)
-    for line in [*headlines(report), *(f"{panel}, {series}: {text}." for panel, series, text in crossovers(report))]:
-        print(textwrap.fill(line, width, initial_indent="• ", subsequent_indent="  "))
+def show(table: Table, said: Collection[str] = ()) -> tuple[str, ...]:
+    """One table on the terminal: shared values in the title, the brief notes under it that are not among ``said`` already.
 
-
-def _terminal_width() -> int:
-    return shutil.get_terminal_size((200, 50)).columns if sys.stdout.isatty() else 200
-
-
-def show(table: Table) -> None:
-    """One table on the terminal: shared values in the title, notes under it. A narrow terminal gets the columns that matter most."""
-    width = _terminal_width()
-    shown, left_out = fit(table, width, EXPENDABLE)
+    A narrow terminal gets the columns that matter most; remarks stand under the table, each once. Returns the notes that were printed.
+    """
+    width = terminal_width()
+    shown, remarks = footnoted(table, "remark")
+    shown, left_out = fit(shown, width, EXPENDABLE)
+    wraps = [i for i, c in enumerate(shown.columns) if c.wraps] if text_width(shown) <= width else None
     title = f"{table.title} ({table.caption})" if table.caption else table.title
-    print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right)
-    notes = [*table.notes, *([f"Not enough room for: {', '.join(left_out)}; they are in report.html and --json."] if left_out else [])]
-    for note in notes:
-        print(textwrap.fill(note, min(width, 160), initial_indent="  ", subsequent_indent="  "))
+    print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right, wraps=wraps)
+    notes = tuple(note for note in table.brief or table.notes if note not in said)
+    more = [f"… and {len(remarks) - SHOWN_REMARKS} more remarks, in report.html"] if len(remarks) > SHOWN_REMARKS else []
+    room = [f"No room for: {', '.join(left_out)} (see report.html or --json)."] if left_out else []
+    for line in [*remarks[:SHOWN_REMARKS], *more, *notes, *room]:
+        print(textwrap.fill(line, min(width, 160), initial_indent="  ", subsequent_indent="  "))
     print()
+    return notes

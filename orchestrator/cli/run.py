@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
-    from specsweep.orchestrator.cost import request_count
+    from specsweep.orchestrator.cost import guessed, request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
     from specsweep.orchestrator.runner import Runner
@@ -53,7 +53,8 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
     left = {p.point_id for s in missing for p in s.points if store.needs(p.point_id, base["rerun"])}
     estimate = sum(s.est_start_s + sum(e for p, e in zip(s.points, s.est_points_s, strict=True) if p.point_id in left) for s in missing)
     requests = sum(request_count(p.config) for s in missing for p in s.points if p.point_id in left)
-    tally = Tally(sessions=len(missing), points=len(left), requests=requests, est_left_s=estimate)
+    guess = bool(guessed(plan.points, {}) & left)
+    tally = Tally(sessions=len(missing), points=len(left), requests=requests, est_left_s=estimate, guessed=guess)
     known = len(plan.points) - len(left)
     _say(f"{plan.name}: {_count(len(plan.points), 'point')}, {known} of them already measured; {_count(len(missing), 'session')} to run")
     for warning in plan.warnings:
@@ -102,19 +103,24 @@ async def _until_signal(work: Callable[[], Any]) -> Any:
 
 
 def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool) -> int:
-    from specsweep.orchestrator.cli.report import print_tables, render_sweep, rows_of
+    from specsweep.orchestrator.cli.report import print_report, report_of, rows_of, up_to_date, write_report
     from specsweep.orchestrator.tracking import ui_command
 
     view = store.sweep(plan.name)
-    paths = render_sweep(view)
+    report = report_of(view)
+    drawn = not up_to_date(view)
+    if drawn:
+        write_report(report, view.path)
     current = {p.point_id for p in plan.points}
     states = [(a.measured, a.valid) for pid, a in view.latest.items() if pid in current]
     failed, invalid = sum(not m for m, _ in states), sum(m and not v for m, v in states)
     if as_json:
-        emit_json({"sweep": plan.name, "measured_now": outcome.measured, "failed": failed, "invalid": invalid, "tables": rows_of(view)})
+        emit_json({"sweep": plan.name, "measured_now": outcome.measured, "failed": failed, "invalid": invalid, "tables": rows_of(report)})
     else:
-        print_tables(view)
-        _say(f"\nreport: {next((p for p in paths if p.suffix == '.html'), paths[0])}")
+        print_report(report)
+        _say(f"\nreport: {view.path / 'report.html'}")
+        if not drawn:
+            _say(f"        as it was: nothing is new since it was drawn (`specsweep report {plan.name} store={store.root}` draws it again)")
         if tracker is not None:
             _say(f"MLflow: {ui_command(tracker.uri) or tracker.uri}")
             if tracker.link:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from specsweep.orchestrator.errors import ConfigError
@@ -24,23 +25,44 @@ def names_and_store(words: Sequence[str]) -> tuple[list[str], Store]:
     root = folder("store", settings.get("store", DEFAULT_STORE))
     if not root.is_dir():
         raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
-    return names, Store(root)
+    return list(dict.fromkeys(names)), Store(root)
 
 
-def sweeps_or_all(words: Sequence[str]) -> tuple[list[str], Store]:
-    """The named sweeps, or all of the store. Raises ``ConfigError`` if it holds none."""
+def sweeps_or_all(words: Sequence[str]) -> tuple[list[str], dict[str, str], Store]:
+    """The named sweeps, or all of the store that can be read, and of the others the reason by name.
+
+    Raises ``ConfigError`` if the store holds none, and for a sweep that was named and cannot be read.
+    """
     names, store = names_and_store(words)
-    known = store.sweeps()
-    if not known and not names:
-        raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
-    return names or known, store
+    if names:
+        for name in names:
+            store.sweep_plan(name)
+        return names, {}, store
+    readable, unreadable = _all(store)
+    return readable, unreadable, store
 
 
 def only_sweep(store: Store) -> str:
-    """The sweep of a store that holds one. Raises ``ConfigError`` naming them if it holds none or several."""
-    known = store.sweeps()
-    if len(known) == 1:
-        return known[0]
-    if not known:
+    """The sweep of a store that holds one that can be read. Raises ``ConfigError`` naming them if it holds none or several."""
+    readable, unreadable = _all(store)
+    if len(readable) == 1:
+        for reason in unreadable.values():
+            print(f"specsweep: left out: {reason}", file=sys.stderr)
+        return readable[0]
+    if not readable:
+        raise ConfigError("; ".join(unreadable.values()))
+    raise ConfigError(f"store={store.root} holds {len(readable)} sweeps; name one: {', '.join(readable)}")
+
+
+def _all(store: Store) -> tuple[list[str], dict[str, str]]:
+    """One plan that is broken, or was written by another version, must not hide the sweeps beside it."""
+    readable, unreadable = [], {}
+    for name in store.sweeps():
+        try:
+            store.sweep_plan(name)
+            readable.append(name)
+        except ConfigError as error:
+            unreadable[name] = error.message
+    if not readable and not unreadable:
         raise ConfigError(f"store={store.root} holds no sweep; measure one with `specsweep run`")
-    raise ConfigError(f"store={store.root} holds {len(known)} sweeps; name one: {', '.join(known)}")
+    return readable, unreadable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +32,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.json and args.watch:
         raise ConfigError("--json prints once; leave out --watch")
-    names, store = sweeps_or_all(args.words)
+    names, unreadable, store = sweeps_or_all(args.words)
     if args.watch:
-        return _watch(names, store)
+        return _watch(names, unreadable, store)
     found = [_look(store, name) for name in names]
     if args.json:
-        emit_json({"store": str(store.root), "sweeps": [dataclasses.asdict(s) for s in found]})
+        sweeps = [dataclasses.asdict(s) for s in found]
+        emit_json({"store": str(store.root), "sweeps": sweeps, "unreadable": unreadable})
     else:
         from rich.console import Console
 
         console = Console()
         if not console.is_terminal:
             console = Console(width=160)
-        console.print(_page(found, detail=len(found) == 1 or bool(args.words)))
+        console.print(_page(found, unreadable, detail=len(found) == 1 or bool(args.words)))
     return EXIT_OK
 
 
@@ -52,27 +53,30 @@ def _look(store: Store, name: str) -> SweepStatus:
     return sweep_status(store.sweep(name), writer=store.writer(), now=datetime.now(UTC))
 
 
-def _watch(names: Sequence[str], store: Store) -> int:
+def _watch(names: Sequence[str], unreadable: Mapping[str, str], store: Store) -> int:
     from rich.live import Live
 
     found = [_look(store, name) for name in names]
     try:
-        with Live(_page(found, detail=True), auto_refresh=False) as live:
+        with Live(_page(found, unreadable, detail=True), auto_refresh=False) as live:
             while any(s.missing or s.state == "running" for s in found):
                 time.sleep(WATCH_S)
                 found = [_look(store, name) for name in names]
-                live.update(_page(found, detail=True), refresh=True)
+                live.update(_page(found, unreadable, detail=True), refresh=True)
     except KeyboardInterrupt:
         pass
     return EXIT_OK
 
 
-def _page(found: Sequence[SweepStatus], *, detail: bool) -> RenderableType:
+def _page(found: Sequence[SweepStatus], unreadable: Mapping[str, str], *, detail: bool) -> RenderableType:
     from rich.console import Group
+    from rich.text import Text
 
     blocks: list[Any] = []
     for status in found:
         blocks += [*_head(status), *(_detail(status) if detail else []), ""]
+    for name, reason in unreadable.items():
+        blocks += [Text.assemble((name, "bold"), "  ", ("unreadable", "red"), f" · {reason}"), ""]
     return Group(*blocks[:-1])
 
 

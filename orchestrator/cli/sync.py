@@ -8,7 +8,8 @@ import sys
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
 from specsweep.orchestrator.cli.selection import METAVAR, sweeps_or_all
-from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, TrackingError
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError, TrackingError
+from specsweep.orchestrator.fields import missing_database_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,11 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 5 if MLflow is away or would not take something: the store is whole, and the same command finishes the rest."""
+    """Exit code 5 if MLflow is away, would not take something, or a plan cannot be read: the same command finishes the rest."""
     from specsweep.orchestrator.tracking import sync, tracking_uri, ui_command
 
-    names, store = sweeps_or_all(args.words)
+    names, unreadable, store = sweeps_or_all(args.words)
     uri = args.uri or tracking_uri(store)
+    if (missing := missing_database_folder(uri)) is not None:
+        source = f"--uri {uri}" if args.uri else f"MLFLOW_TRACKING_URI={uri}"
+        raise ConfigError(f"{source}: the folder {missing} does not exist; make it, or name another database")
     results, away = [], ""
     for name in names:
         try:
@@ -33,13 +37,16 @@ def run(args: argparse.Namespace) -> int:
     refused = [line for result in results for line in result.refused]
     damaged = sorted({line for result in results for line in result.damaged})
     if args.json:
-        emit_json({"store": str(store.root), "sweeps": [dataclasses.asdict(r) for r in results], "error": away or None})
+        emit_json(
+            {"store": str(store.root), "sweeps": [dataclasses.asdict(r) for r in results], "error": away or None, "unreadable": unreadable}
+        )
     elif results:
         counts = ("created", "unchanged", "repaired", "superseded")
         rows = [(r.sweep, *(str(getattr(r, c)) for c in counts), r.link) for r in results]
         print_table(f"MLflow at {results[0].uri}", ("sweep", *counts, "page"), rows, right=(1, 2, 3, 4))
         if (command := ui_command(uri)) is not None:
             print(f"\nto look at it: {command}")
-    for line in [*(f"refused: {r}" for r in refused), *(f"cannot be read: {d}" for d in damaged), *([away] if away else [])]:
+    problems = [*(f"refused: {r}" for r in refused), *(f"cannot be read: {d}" for d in damaged), *unreadable.values()]
+    for line in [*problems, *([away] if away else [])]:
         print(f"specsweep sync: {line}", file=sys.stderr)
-    return EXIT_INCOMPLETE if away or refused else EXIT_OK
+    return EXIT_INCOMPLETE if away or refused or unreadable else EXIT_OK

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from specsweep.client.protocol import parse_base_url
 from specsweep.client.scrape import is_healthy
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterTerminal, ConfigError
+from specsweep.orchestrator.fields import endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class AttachCluster:
     def from_config(cls, config: Mapping[str, Any]) -> AttachCluster:
         """``cluster.endpoint``: the URL; ``cluster.token_env``: the environment variable that holds the bearer token, if one is needed."""
         settings = config["cluster"]
-        url = str(settings.get("endpoint") or config.get("endpoint") or "").rstrip("/")
-        _check_url(url)
+        url = endpoint(settings.get("endpoint") or config.get("endpoint"))
         token_env = settings.get("token_env")
         if not token_env:
             return cls(url, ())
@@ -68,18 +66,3 @@ class AttachCluster:
     def host_facts(self) -> dict[str, Any]:
         """The engine's host is not known; the endpoint's name stands for it."""
         return {"attached": True}
-
-
-def _check_url(url: str) -> None:
-    """Raises ConfigError for what is no base URL. A password in it would be stored with every point; /v1 is the dialect's to add."""
-    try:
-        parse_base_url(url)
-    except ValueError as error:
-        raise ConfigError(f"endpoint={url!r} is not a URL ({error}); give the running server as endpoint=http://host:port") from error
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
-        raise ConfigError(
-            f"endpoint=…@{parts.netloc.rpartition('@')[2]}: no user or password in the URL; a token goes by cluster.token_env"
-        )
-    if parts.path.endswith(("/v1", "/completions")):
-        raise ConfigError(f"endpoint={url!r} must end before /v1: specsweep adds the path that the engine's dialect asks for")

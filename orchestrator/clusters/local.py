@@ -76,7 +76,7 @@ class LocalCluster:
         with tempfile.TemporaryDirectory(prefix="specsweep-engine-") as folder, log_path.open("wb") as log:
             for file, text in spec.files.items():
                 Path(folder, file).write_text(text)
-            argv = [part.replace("{port}", str(port)).replace("{files}", folder) for part in spec.argv]
+            argv = [part.replace("{host}", "127.0.0.1").replace("{port}", str(port)).replace("{files}", folder) for part in spec.argv]
             try:
                 process = await asyncio.create_subprocess_exec(
                     *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **spec.env}, start_new_session=True

@@ -76,6 +76,26 @@ def test_typos_end_with_code_2_and_one_line(capsys: pytest.CaptureFixture[str]) 
     assert "did you mean 'quickstart'" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("workload.category=nope", "workload.category='nope' is not in mixed"),
+        ("workload.prompts=1000000", "workload.prompts=1000000, but corpus 'mixed' has "),
+        ("workload.ramp_prompts=1000000", "workload.ramp_prompts=1000000, but corpus 'mixed' has "),
+        ("workload.corpus=BROKEN", "not JSON"),
+        ("workload.corpus=/nope", "workload.corpus='/nope': no such file"),
+    ],
+)
+def test_prompts_that_a_run_could_not_have_are_refused_by_the_plan(
+    override: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("specsweep.orchestrator.grid.Contents", lambda: identity.Contents(lambda spec: "model"))
+    broken = tmp_path / "corpus.jsonl"
+    broken.write_text("{\n")
+    assert main(["plan", "target=tiny", "workload=mixed", override.replace("BROKEN", str(broken)), f"store={tmp_path}"]) == 2
+    assert told in capsys.readouterr().err
+
+
 def measured(root: Path, points: list[Any], seconds: int) -> None:
     from specsweep.orchestrator.store import Store
 
@@ -113,6 +133,23 @@ def test_what_is_measured_is_reused_when_the_sweep_grows(capsys: pytest.CaptureF
     assert f"6 of them are measured already in {tmp_path} and reused; 10 points in 4 sessions to measure" in out
     assert "nothing to run" in shown(capsys, "batch_size=1,2,4", "drafter=none,ngram", f"store={tmp_path}")
     assert as_json(capsys, "batch_size=1,2,4", "drafter=none,ngram", f"store={tmp_path}", "rerun=all")["points_reused"] == 0
+
+
+ATTACHED = ("cluster=attach", "endpoint=http://127.0.0.1:1", "engine=vllm", "hardware=x", "drafter=none", "batch_size=1,2")
+
+
+def test_an_estimate_that_would_be_a_guess_is_not_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = (*ATTACHED, f"store={tmp_path}")
+    out = shown(capsys, *arguments)
+    assert "2 points in 1 session, time unknown" in out
+    assert "about" not in out
+    assert next(line for line in out.splitlines() if line.startswith("1  vllm")).rstrip().endswith("–")
+    facts = as_json(capsys, *arguments)
+    assert facts["estimate_s"] is facts["estimate_to_measure_s"] is None
+    assert {p["estimate_s"] for p in facts["sessions"][0]["points"]} == {None}
+    measured(tmp_path, [plan_of(*ATTACHED).points[0]], seconds=30)  # now there is something to go by
+    assert "about" in shown(capsys, *arguments)
+    assert as_json(capsys, *arguments)["estimate_s"] > 30
 
 
 def test_losses_are_summed_up_by_rule_and_by_the_axes_that_stand_out() -> None:

@@ -226,6 +226,16 @@ def test_config_dirs_that_cannot_be_meant(tmp_path: Path) -> None:
         (["cluster=local,attach"], ["cluster=local,attach", "one place"]),
         (["cluster=attach"], ["endpoint=http://host:port"]),
         (["endpoint=http://h:1"], ["cluster=attach"]),
+        (["cluster=attach", "endpoint=foo"], ["endpoint='foo'", "http://host:port"]),
+        (["cluster=attach", "endpoint=ftp://h"], ["endpoint='ftp://h'", "http or https"]),
+        (["cluster=attach", "endpoint=http://"], ["endpoint='http://'", "no host"]),
+        (["cluster=attach", "endpoint=http://h:1/v1"], ["endpoint='http://h:1/v1'", "before /v1"]),
+        (["name=../x"], ["name=../x", "letters, digits"]),
+        (["name=a/b"], ["name=a/b", "letters, digits"]),
+        (["name='x y'"], ["name=x y", "letters, digits"]),
+        ([f"name={'x' * 129}"], ["name=xxx", "up to 128"]),
+        (["tracking.uri=sqlite:////nope/x.db"], ["tracking.uri=sqlite:////nope/x.db", "/nope does not exist"]),
+        (["store=${oc.env:NO_SUCH_VARIABLE}/x"], ["store=${oc.env:NO_SUCH_VARIABLE}/x", "NO_SUCH_VARIABLE"]),
         (["store=a,b"], ["store=a,b", "one value"]),
         (["measure.client_processes=1,2"], ["measure.client_processes=1,2", "one value"]),
         (["sweep=quickstart,smoke"], ["one sweep"]),
@@ -243,3 +253,24 @@ def test_base_holds_what_the_whole_sweep_shares() -> None:
     assert (base["store"], base["measure"]["stall_seconds"], base["hardware"]) == ("/tmp/x", 5.0, "4090")
     assert base["drafter"]["match_size"] == 7
     assert base["rerun"] == "failed"
+
+
+def test_places_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    monkeypatch.setenv("ENGINE_URL", "http://box:8000")
+    config = compose(["store=${oc.env:SCRATCH}/results", "cluster=attach", "endpoint=${oc.env:ENGINE_URL}"])
+    assert config.base["store"] == "/scratch/me/results"
+    assert config.base["cluster"]["endpoint"] == "http://box:8000"
+    monkeypatch.setenv("ENGINE_URL", "box")
+    with pytest.raises(ConfigError, match="endpoint='box' is not a URL"):
+        compose(["cluster=attach", "endpoint=${oc.env:ENGINE_URL}"])
+
+
+def test_a_sweep_file_in_a_folder_has_a_plain_name(tmp_path: Path) -> None:
+    mine = write_groups(tmp_path, {"sweep/nightly/short": "axes: {batch_size: [1, 2]}\n"})
+    assert compose(["sweep=nightly/short"], [mine]).name == "nightly-short"
+
+
+def test_the_database_may_lie_in_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+    store = tmp_path / "new"
+    assert compose([f"store={store}", f"tracking.uri=sqlite:///{store}/runs.db"]).base["tracking"]["uri"].endswith("/runs.db")

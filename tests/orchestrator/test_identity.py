@@ -156,7 +156,7 @@ def test_where_a_model_lies_is_no_part_but_its_content_is(tmp_path: Path) -> Non
 
 def test_a_model_that_nobody_describes_is_known_by_its_name(tmp_path: Path) -> None:
     mine = write_groups(tmp_path, {"target/a": "model: null\n", "target/b": "model: null\n"})
-    attach = ("engine=vllm", "cluster=attach", "endpoint=http://h:1")
+    attach = ("engine=openai_chat", "cluster=attach", "endpoint=http://h:1")
     names = {plan_of(f"target={t}", *attach, dirs=(mine,)).points[0].point_id for t in ("a", "b")}
     assert len(names) == 2
 

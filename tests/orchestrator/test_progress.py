@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specsweep.orchestrator.progress import COLUMNS, fitting
+from specsweep.orchestrator.progress import COLUMNS, Tally, fitting
 
 MARK = "invalid: client_lag_request"
 
@@ -32,3 +32,12 @@ def test_several_targets_are_named_and_no_row_is_no_error() -> None:
     _, rows = fitting([landed("a"), landed("b")], 200)
     assert [r[0].split()[1] for r in rows] == ["a", "b"]
     assert fitting([], 80) == (COLUMNS, [])
+
+
+def test_no_time_is_named_before_the_first_point_of_a_server_of_unknown_speed() -> None:
+    tally = Tally(sessions=1, points=3, requests=30, est_left_s=30, guessed=True)
+    tally.started(0)
+    assert tally.line().endswith("ETA unknown")
+    tally.spent(10, 60)
+    assert tally.line().endswith("ETA 2:00")
+    assert Tally(sessions=1, points=3, requests=30, est_left_s=30).line().endswith("ETA 0:30")

@@ -12,6 +12,8 @@ import pytest
 from store_samples import axes, measurement, plan, record, trace
 
 from specsweep.orchestrator import cli
+from specsweep.orchestrator.cli.selection import only_sweep
+from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_status import SweepStatus, sweep_status
 
@@ -159,3 +161,52 @@ def test_bad_input_is_named(store: Store, capsys: pytest.CaptureFixture[str], ar
 def test_an_empty_store_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", f"store={tmp_path}"]) == 2
     assert "holds no sweep; measure one with `specsweep run`" in capsys.readouterr().err
+
+
+@pytest.fixture
+def with_a_broken_plan(store: Store) -> Store:
+    for values in GRID:
+        land(store, values)
+    broken = store.write_plan(plan("broken", GRID[:1]))
+    broken.write_text(broken.read_text()[:200])
+    return store
+
+
+def test_one_broken_plan_hides_no_other_sweep(with_a_broken_plan: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    where = f"store={with_a_broken_plan.root}"
+    assert cli.main(["status", where]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "demo finished · 4 of 4 points measured" in text
+    assert "broken unreadable · " in text
+    assert "sweeps/broken/plan.json cannot be read" in text
+    assert cli.main(["status", where, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [s["sweep"] for s in facts["sweeps"]] == ["demo"]
+    assert "cannot be read" in facts["unreadable"]["broken"]
+    assert cli.main(["status", where, "--watch"]) == 0, "watching waits for nothing that cannot be read"
+
+
+def test_a_broken_plan_that_is_asked_for_is_an_error(with_a_broken_plan: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("status", "report", "sync"):
+        assert cli.main([command, "broken", f"store={with_a_broken_plan.root}"]) == 2, command
+        assert "sweeps/broken/plan.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_report_of_the_only_readable_sweep_tells_what_it_leaves_out(
+    with_a_broken_plan: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert only_sweep(with_a_broken_plan) == "demo"
+    assert "left out: " in capsys.readouterr().err
+    with_a_broken_plan.write_plan(plan("other", GRID[:1]))
+    with pytest.raises(ConfigError, match="holds 2 sweeps; name one: demo, other"):
+        only_sweep(with_a_broken_plan)
+
+
+def test_a_store_of_nothing_readable_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweeps/a/plan.json").mkdir(parents=True)
+    (tmp_path / "sweeps/not a name").mkdir()
+    (tmp_path / "sweeps/not a name/plan.json").write_text("{}")
+    assert cli.main(["status", f"store={tmp_path}"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Is a directory" in text
+    assert "'not a name' is not the name of a sweep" in text

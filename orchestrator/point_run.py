@@ -1,0 +1,93 @@
+"""One point on a running engine: a quiet host, the measurement, and the search for what went wrong if it did.
+
+Whatever happens to a point is its :class:`Ending` and no exception, so that the session can account for it and go on. What a failed
+request cannot say itself is asked of the engine afterwards: broken connections and an engine that has ended are one fact, and the
+fact is the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specsweep.client.actors import ClientPool
+from specsweep.client.trace import PlannedRequest
+from specsweep.orchestrator.clusters import Cluster, RunningEngine
+from specsweep.orchestrator.engines.verdicts import verdict
+from specsweep.orchestrator.environment import gpus
+from specsweep.orchestrator.errors import ClientError, EngineError, SpecsweepError
+from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
+from specsweep.orchestrator.measuring import Measured, measure_point
+from specsweep.orchestrator.points import Point, Session
+from specsweep.orchestrator.progress import label
+
+POINT_TRIES = 2  # if a client process is lost
+SETTLE_S = 0.3  # until the end of a process is known after its connections broke
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the points of one engine start are measured with."""
+
+    session: Session
+    place: Cluster
+    engine: RunningEngine
+    env: Mapping[str, Any]  # what was found of the engine and its host
+    pool: ClientPool
+    actors: int | None  # client processes; None: by batch size
+
+    def died(self, while_: str = "") -> EngineDied | None:
+        """None while the engine runs."""
+        how = self.engine.ended()
+        return None if how is None else EngineDied.of(self.session, how + while_, self.engine.log())
+
+
+class EngineDied(EngineError):
+    """An engine that was running and ended. It is worth another start for the points that are left."""
+
+    @classmethod
+    def of(cls, session: Session, how: str, log: str) -> EngineDied:
+        found = verdict(str(session.points[0].axes["engine"]), how, log)
+        return cls(found.message, evidence=found.evidence)
+
+
+async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger, *, estimate_s: float) -> Ending:
+    """Measures the point; does not account for it. If the result is an ``EngineError``, the engine can serve no other point."""
+    ledger.begin(point, len(requests))
+    busy = await bench.place.quiet()
+    began, started = time.monotonic(), utc_now()
+    gpus_before = gpus()
+    result = await _result(point, requests, bench, ledger)
+    ledger.spent(estimate_s, time.monotonic() - began, len(requests))
+    machine = {"gpus_before": gpus_before, "gpus_after": gpus(), "background_cpu_share": busy}
+    return Ending(point, bench.session.session_id, bench.env, started, result, machine)
+
+
+async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger) -> Measured | SpecsweepError:
+    result: Measured | SpecsweepError
+    try:
+        result = await _measured(point, requests, bench, ledger)
+    except SpecsweepError as error:
+        result = error
+    except Exception as bug:  # of ours: it costs this point, and is told in full
+        result = internal_error(bug)
+    if isinstance(result, SpecsweepError) or any(r.read.outcome != "ok" for r in result.trace.requests):
+        await asyncio.sleep(SETTLE_S)
+    return bench.died(f" while {label(point)} was measured") or result
+
+
+async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger) -> Measured:
+    """Once more if a client process is lost: that says nothing about the point."""
+    tries = 1
+    while True:
+        try:
+            return await measure_point(point, list(requests), bench.engine, bench.pool, found=bench.env["engine"], actors=bench.actors)
+        except RuntimeError as lost:  # LostActor, or Ray itself
+            ledger.event("actor_lost", point_id=point.point_id, fact=str(lost))
+            if tries == POINT_TRIES or bench.engine.ended() is not None:
+                raise ClientError(f"a client process was lost while {label(point)} was measured: {lost}") from lost
+            tries += 1
+            ledger.progress.say(f"{label(point)}: {lost}; measuring it once more with fresh clients")

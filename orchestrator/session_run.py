@@ -1,0 +1,186 @@
+"""One session: an engine is started, warmed up, and measured at each of its points, and started again if it dies between.
+
+The rules of failure live here. Prompts that cannot be had cost their point alone. A start that can heal is tried once more. An engine
+that dies costs the point in flight and is started again for the points that are left, until it dies twice in a row without a point
+between. What then remains, or anything that nobody foresaw, fails the points that are left, each with the reason; the session itself
+never raises. It owns everything that it knows of its engine, so that sessions do not meet in anything but the ledger and the clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specsweep.client.actors import ClientPool
+from specsweep.client.dialects import dialect
+from specsweep.client.scrape import fetch_json
+from specsweep.client.trace import PlannedRequest, Sampling
+from specsweep.client.warmup import WARMUP_PROMPT, WARMUP_TOKENS, warm_up
+from specsweep.orchestrator.clusters import Cluster, RunningEngine, cluster
+from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
+from specsweep.orchestrator.environment import environment
+from specsweep.orchestrator.errors import EngineError, EngineRetryable, SpecsweepError, StoreError
+from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
+from specsweep.orchestrator.measuring import requests_of
+from specsweep.orchestrator.point_run import Bench, EngineDied, run_point
+from specsweep.orchestrator.points import Point, Session
+from specsweep.orchestrator.preparation import Preparation
+
+STARTS = 2  # of an engine whose failure can heal
+DEATHS = 2  # of an engine in a row without a point between
+RETRY_PAUSE_S = 2.0
+WARMUP_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The pool of client processes, and the task that starts it while the first engine starts."""
+
+    pool: ClientPool
+    starting: asyncio.Task[None]
+
+
+@dataclass(slots=True)
+class SessionRun:
+    session: Session
+    left: list[Point]  # each point is taken out as it is accounted for
+    ledger: Ledger
+    preparation: Preparation
+    clients: Clients
+    actors: int | None = None
+    _requests: dict[str, list[PlannedRequest]] = field(default_factory=dict)  # by point_id
+    _env: dict[str, Any] = field(default_factory=dict)  # of the engine that was started last
+
+    async def run(self) -> None:
+        """Whatever goes wrong, every point that was left is accounted for at the end. Raises StoreError alone: no account can be kept."""
+        self.ledger.event("session_started", session_id=self.session.session_id, points=[p.point_id for p in self.left])
+        try:
+            await self._serve()
+        except StoreError:
+            raise
+        except SpecsweepError as error:
+            self._fail_what_is_left(error)
+        except Exception as bug:
+            self._fail_what_is_left(internal_error(bug))
+        self.ledger.event("session_finished", session_id=self.session.session_id)
+
+    async def _serve(self) -> None:
+        place = cluster(self.session.config)
+        models = await asyncio.to_thread(self.preparation.models, self.session.config)
+        await self._plan_requests()
+        if not self.left:
+            return
+        spec = _spec(self.session, models, await asyncio.to_thread(self.preparation.context_per_slot, self.left))
+        deaths = 0
+        while self.left:
+            measured = self.ledger.outcome.measured
+            try:
+                await self._serve_with_one_engine(place, spec)
+            except EngineDied:
+                deaths = deaths + 1 if self.ledger.outcome.measured == measured else 1
+                if deaths >= DEATHS:
+                    raise
+
+    async def _plan_requests(self) -> None:
+        """A point whose prompts cannot be had fails alone."""
+        for point in tuple(self.left):
+            try:
+                prompts = await asyncio.to_thread(self.preparation.prompts, point)
+                self._requests[point.point_id] = requests_of(point, prompts, model_name(point))
+            except SpecsweepError as error:
+                self._fail(point, error)
+
+    async def _serve_with_one_engine(self, place: Cluster, spec: EngineSpec) -> None:
+        """Raises EngineError once the engine can serve no other point; the one it failed at is accounted for."""
+        estimates = dict(zip((p.point_id for p in self.session.points), self.session.est_points_s, strict=True))
+        async with AsyncExitStack() as stack:
+            engine = await self._start(stack, place, spec)
+            bench = await self._ready(place, engine, spec)
+            while self.left:
+                point = self.left[0]
+                requests = self._requests[point.point_id]
+                ending = await run_point(point, requests, bench, self.ledger, estimate_s=estimates[point.point_id])
+                self.left.remove(point)
+                self.ledger.account(ending)
+                if isinstance(ending.result, EngineError):
+                    raise ending.result
+
+    async def _start(self, stack: AsyncExitStack, place: Cluster, spec: EngineSpec) -> RunningEngine:
+        self.ledger.progress.session(self.session, f"starting {_words(self.session)}")
+        tries = 1
+        while True:
+            try:
+                return await stack.enter_async_context(place.start(spec, logs=self._logs, name=self.session.session_id[:16]))
+            except EngineRetryable as error:
+                if tries == STARTS:
+                    raise
+                tries += 1
+                self.ledger.progress.say(f"engine {spec.engine}: {error.message.splitlines()[0]}; starting it once more")
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    @property
+    def _logs(self) -> Path:
+        return self.ledger.store.root / "sweeps" / self.ledger.sweep / "logs"
+
+    async def _ready(self, place: Cluster, engine: RunningEngine, spec: EngineSpec) -> Bench:
+        """Asks the engine what it is, warms it up, and waits for the clients if they are slower than it was."""
+        engine_side = launcher(spec.engine)
+        answers = {path: await fetch_json(engine.base_url + path, headers=dict(engine.headers)) for path in engine_side.fact_paths}
+        self._env = environment(spec, engine_side.facts(answers), place.host_facts())
+        bench = Bench(self.session, place, engine, self._env, self.clients.pool, self.actors)
+        self.ledger.progress.session(self.session, f"{_words(self.session)}: ready, warming up")
+        await self._warm_up(bench)
+        self.ledger.tally.started(self.session.est_start_s)
+        if not self.clients.starting.done():
+            self.ledger.progress.session(self.session, "waiting for the client processes")
+            await asyncio.wait([self.clients.starting])
+        return bench
+
+    async def _warm_up(self, bench: Bench) -> None:
+        engine, wire = bench.engine, dialect(self.session.config["engine"]["dialect"])
+        for size, bodies in self._warm_up_bodies(engine.model_name).items():
+            wrong = await warm_up(engine.base_url + wire.path, bodies, headers=dict(engine.headers), timeout_s=WARMUP_TIMEOUT_S)
+            if (death := bench.died()) is not None:
+                raise death
+            if wrong is not None:
+                raise EngineError(f"the engine does not answer a warm-up request at batch size {size}: {wrong}", evidence=engine.log())
+
+    def _warm_up_bodies(self, model: str) -> dict[int, list[bytes]]:
+        """By batch size that is still to be measured, ascending. Short ones: what a long prompt has to warm up, the ramp does."""
+        wire, sampling = dialect(self.session.config["engine"]["dialect"]), Sampling(max_tokens=WARMUP_TOKENS)
+        by_size = {int(point.axes["batch_size"]): point for point in reversed(self.left)}
+        bodies = {}
+        for size, point in sorted(by_size.items()):
+            ramp = self.preparation.prompts(point).ramp
+            texts = [prompt.ids[:WARMUP_PROMPT] if wire.takes_ids else prompt.text for prompt in ramp]
+            bodies[size] = [wire.request(texts[i % len(texts)], sampling, model=model) for i in range(size)]
+        return bodies
+
+    def _fail_what_is_left(self, error: SpecsweepError) -> None:
+        for point in tuple(self.left):
+            self._fail(point, error)
+
+    def _fail(self, point: Point, error: SpecsweepError) -> None:
+        self.left.remove(point)
+        self.ledger.account(Ending(point, self.session.session_id, self._env, utc_now(), error))
+
+
+def _words(session: Session) -> str:
+    axes = session.points[0].axes
+    return f"{axes['engine']} · {axes['target']} · {axes['drafter']}" + (f" DL{axes['draft_length']}" if axes["draft_length"] else "")
+
+
+def model_name(point: Point) -> str:
+    """The name that the server knows the target by."""
+    return str(point.config["cluster"].get("model") or point.config["target"]["name"])
+
+
+def _spec(session: Session, models: SessionModels, context: int) -> EngineSpec:
+    config = session.config
+    if config["cluster"]["kind"] == "attach":
+        drafter = {"method": config["drafter"]["method"], "draft_length": session.points[0].axes["draft_length"]}
+        return EngineSpec(str(config["engine"]["name"]), (), model_name(session.points[0]), flags={"attached": True}, drafter_flags=drafter)
+    return launcher(config["engine"]["name"]).spec(config, models, n_ctx_per_slot=context)

@@ -1,0 +1,369 @@
+"""The rules of failure of a run: what each thing that goes wrong costs, and what it does not.
+
+A plan, a store and an HTTP engine are real; the place where engines run and the measurement are stand-ins that fail when told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from plan_samples import plan_of
+from store_samples import measurement, trace
+
+from specsweep.client.workload import Prompt, PromptSet
+from specsweep.orchestrator import point_run, runner, session_run
+from specsweep.orchestrator.engines import EngineSpec, SessionModels
+from specsweep.orchestrator.errors import ConfigError, EngineRetryable, RequestError, SpecsweepError, StoreError
+from specsweep.orchestrator.ledger import Outcome
+from specsweep.orchestrator.measuring import Measured
+from specsweep.orchestrator.points import Plan, Point
+from specsweep.orchestrator.progress import Progress, Tally
+from specsweep.orchestrator.runner import Runner
+from specsweep.orchestrator.store import Store
+
+
+@dataclass
+class Engine:
+    base_url: str
+    end: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    model_name: str = "tiny"
+
+    def ended(self) -> str | None:
+        return self.end
+
+    def log(self) -> str:
+        return "loading\nGGML_ASSERT failed"
+
+    def cpu_seconds(self) -> float | None:
+        return None
+
+
+Trouble = Callable[[Point, Engine], None]  # raises, or ends the engine
+
+
+@dataclass
+class World:
+    """Where engines run and how points are measured."""
+
+    url: str
+    warmed: int = 0  # requests that nobody measured
+    started: list[Engine] = field(default_factory=list)
+    running: int = 0
+    refuse_starts: list[SpecsweepError] = field(default_factory=list)
+    trouble: Trouble = lambda point, engine: None
+    measured: list[str] = field(default_factory=list)  # point ids, each time one is begun
+    kind: str = "fake"
+
+    @asynccontextmanager
+    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[Engine]:
+        if self.refuse_starts:
+            raise self.refuse_starts.pop(0)
+        engine = Engine(self.url)
+        self.started.append(engine)
+        self.running += 1
+        try:
+            yield engine
+        finally:
+            self.running -= 1
+
+    async def quiet(self) -> float | None:
+        return 0.01
+
+    def host_facts(self) -> dict[str, Any]:
+        return {"cpu": "fake"}
+
+    async def measure_point(self, point: Point, requests: Any, engine: Engine, pool: Any, **_: Any) -> Measured:
+        self.measured.append(point.point_id)
+        self.trouble(point, engine)
+        return Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {})
+
+
+class Prepared:
+    """Prompts without a corpus, models without files."""
+
+    def __init__(self) -> None:
+        self.bad: Callable[[Point], bool] = lambda point: False
+
+    def models(self, config: Mapping[str, Any]) -> SessionModels:
+        return SessionModels(Path("target.gguf"), "a" * 64, Path("drafter.gguf"), "b" * 64)
+
+    def prompts(self, point: Point) -> PromptSet:
+        if self.bad(point):
+            raise ConfigError("workload.prompts=9, but the corpus has 8")
+        main, ramp = (tuple(Prompt(f"{kind}{i}", "c", (1, 2, 3), "text", 3) for i in range(6)) for kind in "mr")
+        return PromptSet(main, ramp)
+
+    def context_per_slot(self, points: Any) -> int:
+        return 256
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World("")
+    monkeypatch.setattr(session_run, "cluster", lambda config: made)
+    monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(point_run, "measure_point", made.measure_point)
+    monkeypatch.setattr(runner, "ClientPool", lambda: SimpleNamespace(start=lambda: None, close=lambda: None))
+    return made
+
+
+@pytest.fixture
+def prepared() -> Prepared:
+    return Prepared()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "results")
+    with made.lock():
+        yield made
+
+
+@pytest.fixture
+def plan(store: Store) -> Plan:
+    """Two sessions (none, draft_model) of two batch sizes each."""
+    made = composed("none,draft_model", "1,2")
+    assert [len(session.points) for session in made.sessions] == [2, 2]
+    store.write_plan(made)
+    return made
+
+
+@functools.cache
+def composed(drafters: str, batch_sizes: str) -> Plan:
+    return plan_of("sweep=smoke", f"drafter={drafters}", f"batch_size={batch_sizes}")
+
+
+def run(plan: Plan, store: Store, world: World, prepared: Prepared) -> Outcome:
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            world.warmed += 1
+        return web.json_response({"build_info": "b1"})
+
+    async def all_of_it() -> Outcome:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        server = web.AppRunner(app)
+        await server.setup()
+        site = web.TCPSite(server, "127.0.0.1", 0)
+        await site.start()
+        host, port = server.addresses[0][:2]
+        world.url = f"http://{host}:{port}"
+        try:
+            tally = Tally(sessions=len(plan.sessions), points=len(plan.points), requests=0, est_left_s=plan.est_s)
+            return await Runner(plan, store, None, Progress(tally), prepared, tally).run()  # type: ignore[arg-type]
+        finally:
+            await server.cleanup()
+
+    return asyncio.run(all_of_it())
+
+
+def states(store: Store, plan: Plan) -> list[str]:
+    """Of the plan's points in order: ``measured``, or the error they failed with."""
+    found = []
+    for point in plan.points:
+        attempt = store.latest(point.point_id)
+        assert attempt is not None, "every point of a run is accounted for"
+        found.append("measured" if attempt.measured else f"{attempt.point['error']['kind']}: {attempt.point['error']['message']}")
+    return found
+
+
+def kinds(store: Store, plan: Plan) -> list[str]:
+    return [event["kind"] for event in store.sweep(plan.name).events]
+
+
+def test_every_point_lands_once_with_what_was_found_and_nothing_is_left_running(
+    world: World, prepared: Prepared, store: Store, plan: Plan
+) -> None:
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed, outcome.invalid, outcome.worst) == (4, 0, 0, None)
+    assert states(store, plan) == ["measured"] * 4
+    assert (len(world.started), world.running) == (2, 0)
+    assert world.warmed == 1 + 2 + 1 + 2, "each batch size of each engine was warmed up with that many requests"
+    attempt = store.latest(plan.points[0].point_id)
+    assert attempt is not None
+    assert attempt.point["env"]["engine"]["build"] == "b1"
+    assert attempt.point["machine"]["background_cpu_share"] == 0.01
+    session = ["session_started", "point_started", "point_started", "session_finished"]
+    assert kinds(store, plan) == session * 2
+
+
+def test_what_is_measured_is_not_measured_again(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    run(plan, store, world, prepared)
+    again = run(plan, store, world, prepared)
+    assert again.measured == 0
+    assert len(world.started) == 2
+
+
+def test_only_the_batch_sizes_that_are_missing_are_warmed_up(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    small = [point for point in plan.points if point.axes["batch_size"] == 1]
+
+    def no_small_ones(point: Point, engine: Engine) -> None:
+        if point in small:
+            raise RequestError("none of 6 measured requests succeeded")
+
+    world.trouble = no_small_ones
+    run(plan, store, world, prepared)
+    world.trouble, world.warmed = lambda point, engine: None, 0
+    run(plan, store, world, prepared)
+    assert states(store, plan) == ["measured"] * 4
+    assert world.warmed == 1 + 1
+
+
+def test_an_engine_that_dies_costs_the_point_in_flight_and_is_started_again(
+    world: World, prepared: Prepared, store: Store, plan: Plan
+) -> None:
+    first = plan.points[0]
+
+    def die_once(point: Point, engine: Engine) -> None:
+        if point is first:
+            engine.end = "was killed by SIGKILL"
+            raise RequestError("none of 6 measured requests succeeded; the first: disconnected")
+
+    world.trouble = die_once
+    outcome = run(plan, store, world, prepared)
+    failed, *others = states(store, plan)
+    assert failed.startswith("EngineDied: ")
+    assert "was killed by SIGKILL while" in failed
+    assert others == ["measured"] * 3
+    assert (outcome.measured, outcome.failed) == (3, 1)
+    assert (len(world.started), world.running) == (3, 0)
+    attempt = store.latest(first.point_id)
+    assert attempt is not None
+    assert "GGML_ASSERT failed" in (attempt.path / "evidence" / "engine.log").read_text()
+
+
+def test_an_engine_that_dies_although_every_request_succeeded_is_found_out(
+    world: World, prepared: Prepared, store: Store, plan: Plan
+) -> None:
+    def die(point: Point, engine: Engine) -> None:
+        if point is plan.points[0]:
+            engine.end = "ended with code 1"
+
+    world.trouble = die
+    run(plan, store, world, prepared)
+    assert [state == "measured" for state in states(store, plan)] == [False, True, True, True]
+
+
+def test_an_engine_that_dies_twice_without_a_point_between_ends_its_session_and_no_other(
+    world: World, prepared: Prepared, store: Store
+) -> None:
+    plan = composed("none,draft_model", "1,2,4,8")
+    store.write_plan(plan)
+
+    def die(point: Point, engine: Engine) -> None:
+        if point in plan.sessions[0].points:
+            engine.end = "ended with code 1"
+
+    world.trouble = die
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (4, 4)
+    assert len(world.measured) == 2 + 4, "the last two of the first session were not even begun"
+    assert len(world.started) == 2 + 1
+    assert {state.split(":")[0] for state in states(store, plan)[:4]} == {"EngineDied"}
+    assert outcome.worst is not None
+    assert outcome.worst.exit_code == 4
+
+
+def test_deaths_with_points_between_do_not_add_up(world: World, prepared: Prepared, store: Store) -> None:
+    plan = composed("none", "1,2,4,8")
+    store.write_plan(plan)
+
+    def die_at_every_second_point(point: Point, engine: Engine) -> None:
+        if len(world.measured) % 2:
+            engine.end = "ended with code 1"
+
+    world.trouble = die_at_every_second_point
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (2, 2)
+
+
+def test_a_start_that_can_heal_is_tried_once_more(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    world.refuse_starts = [EngineRetryable("port 8080 is taken")]
+    assert run(plan, store, world, prepared).measured == 4
+
+
+def test_a_start_that_does_not_heal_fails_its_session_alone(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    world.refuse_starts = [EngineRetryable("port 8080 is taken"), EngineRetryable("port 8080 is taken")]
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (2, 2)
+    assert states(store, plan)[:2] == ["EngineRetryable: port 8080 is taken"] * 2
+
+
+def test_a_lost_client_costs_one_repetition(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def lose_once(point: Point, engine: Engine) -> None:
+        if world.measured == [plan.points[0].point_id]:
+            raise RuntimeError("client actor 0 (pid 7 on here) was lost: SIGKILL")
+
+    world.trouble = lose_once
+    assert run(plan, store, world, prepared).measured == 4
+    assert len(world.measured) == 5
+    assert kinds(store, plan).count("actor_lost") == 1
+
+
+def test_clients_that_are_lost_twice_cost_the_point_and_not_the_engine(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def lose(point: Point, engine: Engine) -> None:
+        if point is plan.points[0]:
+            raise RuntimeError("client actor 0 (pid 7 on here) was lost: SIGKILL")
+
+    world.trouble = lose
+    run(plan, store, world, prepared)
+    failed, *others = states(store, plan)
+    assert failed.startswith("ClientError: a client process was lost while")
+    assert others == ["measured"] * 3
+    assert len(world.started) == 2
+
+
+def test_a_bug_of_ours_costs_its_point_and_is_told_in_full(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def stumble(point: Point, engine: Engine) -> None:
+        if point is plan.points[1]:
+            raise KeyError("oops")
+
+    world.trouble = stumble
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (3, 1)
+    attempt = store.latest(plan.points[1].point_id)
+    assert attempt is not None
+    assert attempt.point["error"] == {"kind": "ClientError", "message": "internal error: KeyError: 'oops'"}
+    assert "in stumble" in (attempt.path / "evidence" / "engine.log").read_text()
+
+
+def test_prompts_that_cannot_be_had_fail_alone(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    prepared.bad = lambda point: point is plan.points[0]
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (3, 1)
+    assert states(store, plan)[0] == "ConfigError: workload.prompts=9, but the corpus has 8"
+
+
+def test_a_session_without_prompts_starts_no_engine(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    prepared.bad = lambda point: True
+    assert run(plan, store, world, prepared).failed == 4
+    assert world.started == []
+
+
+@pytest.mark.parametrize("refused", [0, 1], ids=["with points left in its session", "as the last of its session"])
+def test_a_store_that_takes_no_more_ends_the_run_with_its_own_words(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    commit = Store.commit
+
+    def full_at_one(self: Store, record: Mapping[str, Any], *content: Any) -> Path:
+        if record["point_id"] == plan.points[refused].point_id:
+            raise StoreError("point 0123 was measured, but that could not be written: No space left on device")
+        return commit(self, record, *content)
+
+    monkeypatch.setattr(Store, "commit", full_at_one)
+    with pytest.raises(StoreError, match="point 0123 was measured"):
+        run(plan, store, world, prepared)
+    assert world.measured == [point.point_id for point in plan.points[: refused + 1]], "nothing is measured that cannot be kept"
+    assert (len(world.started), world.running) == (1, 0)
