@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from specsweep.analysis import stats
+from specsweep.analysis.check_units import check_line
 
 Attempt = Mapping[str, Any]
 
@@ -128,20 +129,6 @@ def why_invalid(attempt: Attempt, aspect: str = "valid") -> str:
         return ""
     failed = failed_checks(attempt, aspect)
     return check_line(failed[0]) if failed else f"{aspect}: not valid"
-
-
-def check_line(check: Mapping[str, Any]) -> str:
-    value, limit = short_number(check.get("value")), short_number(check.get("limit"))
-    return f"{check['name']} = {value} (limit {limit})" if limit != "–" else f"{check['name']} = {value}"
-
-
-def short_number(value: object) -> str:
-    """A number in at most four significant digits, a dash for None, anything else as text."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def latest(attempts: Iterable[Attempt]) -> list[Attempt]:

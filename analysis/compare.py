@@ -237,7 +237,7 @@ def _log_half_width(e: Estimate) -> float | None:
 def difference_table(comparison: Comparison, *, everything: bool = False) -> Table:
     """The differences beyond the intervals, regressions first; ``everything`` also lists what is not shown to differ."""
     columns = (
-        Column("point", "point"),
+        Column("point", "point", wraps=24),
         Column("metric", "metric"),
         Column("a", "A", True),
         Column("b", "B", True),
@@ -263,4 +263,5 @@ def difference_table(comparison: Comparison, *, everything: bool = False) -> Tab
         notes += (
             "Some intervals are within-session: the spread from one engine start to the next is not in them (repeat=1,2,3 brings it in).",
         )
-    return Table("differences", "Differences beyond the intervals", columns, tuple(rows), notes)
+    brief = ("B / A with 95 % intervals that hold for all comparisons at once.", notes[1])
+    return Table("differences", "Differences beyond the intervals", columns, tuple(rows), notes, brief=brief)

@@ -19,9 +19,9 @@ from specsweep.analysis.attempts import (
     panel_axes,
     panel_label,
     series_axes,
-    short_number,
     why_invalid,
 )
+from specsweep.analysis.check_units import short_number, with_unit
 from specsweep.analysis.environment import flatten
 from specsweep.analysis.tables import FOLDABLE, axis_columns
 from specsweep.analysis.tabular import Column, Row, Table, fold_shared, put, with_interval
@@ -104,12 +104,12 @@ def category_table(cells: Sequence[Cell]) -> Table:
 def validity_table(attempts: Iterable[Attempt]) -> Table:
     """Every check that failed and every point that could not be measured. Same check, same limit: one row with the number of points."""
     columns = (
-        Column("point", "point"),
+        Column("point", "point", wraps=20),
         Column("check", "check"),
         Column("value", "value", True),
         Column("limit", "limit", True),
         Column("affects", "affects"),
-        Column("message", "what it means"),
+        Column("message", "what it means", wraps=32),
     )
     rows = []
     for attempt in attempts:
@@ -130,7 +130,7 @@ def validity_table(attempts: Iterable[Attempt]) -> Table:
         for check in failed_checks(attempt):
             keys = ("value", "limit", "affects", "message")
             record = {**common, "check": check["name"], **{k: check.get(k) for k in keys}}
-            cells = (where, check["name"], short_number(check.get("value")), short_number(check.get("limit")))
+            cells = (where, check["name"], *(with_unit(check["name"], check.get(k)) for k in ("value", "limit")))
             rows.append(Row((*cells, ", ".join(check.get("affects") or ()), str(check.get("message", ""))), record))
     return Table("validity", "Checks that failed", columns, tuple(rows))
 
@@ -152,7 +152,12 @@ def dropped_table(dropped: Iterable[Mapping[str, Any]]) -> Table:
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for cell in dropped:
         groups.setdefault((str(cell["rule"]), str(cell["reason"])), []).append(cell["axes"])
-    columns = (Column("count", "points", True), Column("which", "which"), Column("reason", "reason"), Column("rule", "rule"))
+    columns = (
+        Column("count", "points", True),
+        Column("which", "which", wraps=12),
+        Column("reason", "reason", wraps=16),
+        Column("rule", "rule"),
+    )
     rows = []
     for (rule, reason), members in groups.items():
         values: dict[str, list[str]] = {}
@@ -188,4 +193,4 @@ def environment_table(attempts: Sequence[Attempt]) -> Table:
     for name, seen in sorted(values.items()):
         text = next(iter(seen)) if len(seen) == 1 else "; ".join(f"{v} ({', '.join(who)})" for v, who in seen.items())
         rows.append(Row((name, text), {"field": name, "values": seen}))
-    return Table("environment", "Environment", (Column("field", "field"), Column("value", "found")), tuple(rows))
+    return Table("environment", "Environment", (Column("field", "field", wraps=16), Column("value", "found", wraps=24)), tuple(rows))

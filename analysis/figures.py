@@ -108,7 +108,8 @@ def pareto_figure(points: Sequence[ParetoPoint], style: Mapping[str, Style], *, 
         _from_zero(ax)
     marks = {"frontier": any(p.state == "frontier" for p in points), "invalid": any(p.state == "invalid" for p in points)}
     _legend(figure, list(dict.fromkeys(p.series for p in points)), style, batch_size=True, **marks)
-    _label_batch_sizes(figure, placed, style)
+    _settle(figure)
+    _label_batch_sizes(placed, style)
     return figure
 
 
@@ -164,15 +165,20 @@ def _frontier_line(ax: Axes, front: Sequence[ParetoPoint]) -> None:
         )
 
 
-def _label_batch_sizes(figure: Figure, panels: Sequence[tuple[Axes, Sequence[ParetoPoint]]], style: Mapping[str, Style]) -> None:
+def _settle(figure: Figure) -> None:
+    """Lays the figure out once and keeps that: every output would do it again, and it costs as much as drawing."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def _label_batch_sizes(panels: Sequence[tuple[Axes, Sequence[ParetoPoint]]], style: Mapping[str, Style]) -> None:
     """The batch size beside each mark, in the series' colour, where it hides neither a mark nor another number.
 
     Works in pixels, so it needs the final layout; a number that finds no free place is left out, its neighbours on the line tell it.
     Where a panel is crowded only the frontier is numbered.
     """
-    figure.draw_without_rendering()
-    pixel = figure.dpi / 72
     for ax, members in panels:
+        pixel = ax.figure.dpi / 72
         spots = [ax.transData.transform((p.x.value, p.y.value)) for p in members]
         taken = [_box(float(x), float(y), 4 * pixel, 4 * pixel) for x, y in spots]
         numbered = members if len(members) <= CROWDED else [p for p in members if p.state == "frontier"]
@@ -230,6 +236,7 @@ def speedup_figure(
         ax.set_ylabel("speedup (ratio)")
         ax.label_outer()
     _legend(figure, names, style, tie=any(r.verdict == "not shown" for r in known))
+    _settle(figure)
     return figure
 
 
@@ -265,6 +272,7 @@ def acceptance_figure(
         ax.set_ylabel("accepted, if reached")
         ax.label_outer()
     _legend(figure, names, style)
+    _settle(figure)
     return figure
 
 

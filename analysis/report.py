@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specsweep.analysis import details, figures
 from specsweep.analysis.attempts import (
@@ -30,7 +30,10 @@ from specsweep.analysis.attempts import (
 from specsweep.analysis.pareto import ParetoPoint, pareto
 from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups
 from specsweep.analysis.tables import pareto_table, speedup_table
-from specsweep.analysis.tabular import Table
+from specsweep.analysis.tabular import Table, text_width
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
@@ -49,6 +52,7 @@ class Report:
     warnings: Sequence[str]
     command: str
     written_utc: str
+    sources: str = ""  # names what it was made from; the page carries it, so that its maker can tell whether it is out of date
 
     @property
     def simulated(self) -> bool:
@@ -86,6 +90,16 @@ class Report:
         ]
         return {t.name: t for t in made}
 
+    @cached_property
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """Of each table the notes that no table before it has said already."""
+        said: set[str] = set()
+        fresh: dict[str, tuple[str, ...]] = {}
+        for name, table in self.tables.items():
+            fresh[name] = tuple(n for n in table.notes if n not in said) if table.rows else ()
+            said |= set(fresh[name])
+        return fresh
+
     @property
     def status(self) -> str:
         """How far the sweep is, in one line."""
@@ -109,13 +123,14 @@ def build(
     warnings: Sequence[str] = (),
     command: str = "",
     written_utc: str = "",
+    sources: str = "",
 ) -> Report:
     """``attempts``: any number a point; the last measured one stands for it. ``planned``: the number of points of the plan."""
     chosen = latest(attempts)
     grouped = cells(chosen)
     points = pareto(grouped, varying(grouped))
     total = len(chosen) if planned is None else planned
-    return Report(name, chosen, grouped, points, speedups(grouped, chosen), total, dropped, warnings, command, written_utc)
+    return Report(name, chosen, grouped, points, speedups(grouped, chosen), total, dropped, warnings, command, written_utc, sources)
 
 
 def headlines(report: Report) -> list[str]:
@@ -195,7 +210,18 @@ def html(report: Report, drawn: Mapping[str, Any] | None = None) -> str:
         tables=report.tables,
         figures=pictures,
         titles=FIGURE_TITLES,
+        width=text_width,
+        breakable=_breakable,
     )
+
+
+def _breakable(text: str) -> Markup:
+    """The text with the places named where a line may end: after the joints of a dotted name or a path, and within a long hash."""
+    import markupsafe
+
+    joints = re.sub(r"([._/,:=-])(?=\w)", "\\1\0", text)
+    joints = re.sub(r"[0-9a-f]{16}(?=[0-9a-f])", "\\g<0>\0", joints)
+    return markupsafe.Markup("<wbr>").join(joints.split("\0"))
 
 
 def _unbroken(text: str) -> str:
@@ -209,4 +235,8 @@ def markdown(report: Report) -> str:
     lines = [f"# Sweep {report.name}", "", report.status, ""]
     lines += [f"* {line}" for line in headlines(report)]
     lines += [f"* {panel}, {series}: {text}." for panel, series, text in crossovers(report)]
-    return "\n".join(lines) + "\n\n" + "\n".join(t.to_markdown() for t in report.tables.values() if t.rows)
+    return (
+        "\n".join(lines)
+        + "\n\n"
+        + "\n".join(replace(t, notes=report.notes[t.name]).to_markdown() for t in report.tables.values() if t.rows)
+    )

@@ -155,9 +155,10 @@ def write_speed(sheet: Sheet, chosen: Selection, window: Window, facts: PointFac
 
 
 def _quantile(sheet: Sheet, name: str, sample: timing.Sample, q: float) -> None:
-    n = int(sample.values.size)
-    if not may_give_quantile(q, n):
-        sheet.put(name, None, reason=f"a {q:.0%} quantile needs {math.ceil(10 / (1 - q) - 1e-9)} values, there are {n}")
+    if not may_give_quantile(q, sample.distinct):
+        needed, shared = math.ceil(10 / (1 - q) - 1e-9), sample.distinct < sample.values.size
+        counted = " (a step that several slots took part in is one)" if shared else ""
+        sheet.put(name, None, reason=f"a {q:.0%} quantile needs {needed} values, there are {sample.distinct}{counted}")
         return
     sheet.put(name, quantile_interval(sample.values, q, sample.rows, sample.cols))
 

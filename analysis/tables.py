@@ -37,7 +37,15 @@ METRIC_COLUMNS = (
     ("step_ms_mean", "step ms", "steps"),
 )
 STATE_WORDS = {"frontier": "frontier", "close": "within noise", "dominated": "", "invalid": ""}
-NOTE_RANGE = "95 % confidence intervals in brackets"
+WITHIN_SESSION = (
+    "95 % confidence intervals in brackets, within-session: the spread from one engine start to the next is not in them (repeat=1,2,3 "
+    "brings it in)."
+)
+BRIEF_WITHIN = "[95 % interval] within one engine start; repeat=1,2,3 adds their spread."
+DAGGER = "†: a check of this number failed; see the validity section."
+BRIEF_DAGGER = "† a check of this number failed: specsweep status, or report.html, says which."
+SIMULATED = "SIMULATED: these numbers come from the simulator, not from an engine."
+SIMULATED_RATIO = "SIMULATED: these ratios hold by construction of the simulator."
 USER_TPS_RATIO = (
     "User TPS ratio: mean over requests of (tokens after the first chunk / time after it), with the drafter over without it, paired "
     "over the conversations that both arms ran (jackknife-t, plus what the arms' engine steps have in common)."
@@ -49,6 +57,7 @@ PROXY = (
     "Proxy: t_ar · AL / t_sd with the mean of all gaps between steps, TTFT left out; proxy (clean): only gaps that no other request's "
     "prefill overlaps. Both are predictions; the measured ratio decides."
 )
+BRIEF_VERDICT = "faster, slower: the whole interval of user TPS × lies above, below 1."
 VERDICTS = "Verdict: faster or slower only if the whole interval of the user TPS ratio lies on that side of 1, otherwise not shown."
 
 
@@ -73,11 +82,12 @@ def pareto_table(cells: Sequence[Cell], points: Sequence[ParetoPoint] | None = N
         *axes,
         *(Column(key, header, True) for key, header, _ in METRIC_COLUMNS),
         Column("pareto", "Pareto"),
-        Column("valid", "valid"),
+        Column("valid", "valid", wraps=24),
     ]
     rows = [_pareto_row(cell, axes, state.get(cell.key)) for cell in cells]
     kept, folded, shared = fold_shared(columns, rows, FOLDABLE)
-    return Table("pareto", "Throughput against speed per user", kept, folded, tuple(_notes(cells)), shared)
+    notes, brief = _pareto_notes(cells)
+    return Table("pareto", "Throughput against speed per user", kept, folded, notes, shared, brief)
 
 
 def _pareto_row(cell: Cell, axes: Sequence[Column], point: ParetoPoint | None) -> Row:
@@ -114,20 +124,26 @@ def _short_reason(cell: Cell) -> str:
     return str(failed[0]["name"]) if failed else "see checks"
 
 
-def _notes(cells: Sequence[Cell]) -> Iterable[str]:
-    measured = [a for c in cells for a in c.attempts if is_measured(a)]
-    if any(is_simulated(a) for a in measured):
-        yield "SIMULATED: these numbers come from the simulator, not from an engine."
-    repeats = max((len(c.counted()) for c in cells), default=0)
-    yield NOTE_RANGE + (
-        f", between sessions (up to {repeats} repeats)."
-        if repeats > 1
-        else ", within one session: the spread from one engine start to the next is not in them."
-    )
-    if any(is_measured(a) and not c.valid(aspect) for c in cells for a in c.attempts for aspect in ("tps", "steps", "acceptance")):
-        yield "†: a check of this number failed; see the validity section."
-    if any(c.counted() for c in cells):
-        yield "Pareto: “frontier” if no point of the same workload is better in both rates; “within noise” if none is beyond the intervals."
+def _pareto_notes(cells: Sequence[Cell]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All notes, and the two short ones of a terminal."""
+    scope, brief_scope = interval_scope(max((len(c.counted()) for c in cells), default=0))
+    doubted = any(is_measured(a) and not c.valid(aspect) for c in cells for a in c.attempts for aspect in ("tps", "steps", "acceptance"))
+    simulated = any(is_simulated(a) for c in cells for a in c.attempts if is_measured(a))
+    states = "Pareto: “frontier” if no point of the same workload is better in both rates; “within noise” if none is beyond the intervals."
+    notes = [*([SIMULATED] if simulated else []), scope, *([DAGGER] if doubted else [])]
+    notes += [states] if any(c.counted() for c in cells) else []
+    brief = [brief_scope, *([BRIEF_DAGGER] if doubted else [])]
+    return tuple(notes), (f"SIMULATED. {brief[0]}", *brief[1:]) if simulated else tuple(brief)
+
+
+def interval_scope(sessions: int) -> tuple[str, str]:
+    """What the intervals hold, in full and briefly. ``sessions``: the most that stand behind one number."""
+    if sessions > 1:
+        return (
+            f"95 % confidence intervals in brackets, between sessions (up to {sessions} repeats).",
+            f"[95 % interval] between engine starts (up to {sessions} repeats).",
+        )
+    return WITHIN_SESSION, BRIEF_WITHIN
 
 
 def speedup_table(rows: Sequence[Speedup]) -> Table:
@@ -140,25 +156,16 @@ def speedup_table(rows: Sequence[Speedup]) -> Table:
         Column("proxy_speedup", "proxy ×", True),
         Column("proxy_speedup_clean", "proxy (clean) ×", True),
         Column("verdict", "verdict"),
-        Column("remark", "remark"),
+        Column("remark", "remark", wraps=32),
     ]
     made = [_speedup_row(r, axes) for r in rows]
-    kept, folded, shared = fold_shared(columns, made, [*FOLDABLE, "remark"])
-    between = max((r.user_tps.sessions for r in rows if r.user_tps), default=1)
-    scope = (
-        f"Intervals are between sessions ({between} repeats)."
-        if between > 1
-        else "Intervals are within-session (one engine start an arm); use repeat=1,2,3 for what gets published."
-    )
+    silent = not any(r.reason or r.warnings for r in rows)
+    kept, folded, shared = fold_shared(columns, made, [*FOLDABLE, "remark"] if silent else FOLDABLE)
+    scope, brief_scope = interval_scope(max((r.user_tps.sessions for r in rows if r.user_tps), default=1))
     simulated = any(is_simulated(a) for r in rows for a in r.cell.attempts)
-    notes = (("SIMULATED: holds by construction of the simulator.",) if simulated else ()) + (
-        USER_TPS_RATIO,
-        OUTPUT_TPS_RATIO,
-        VERDICTS,
-        PROXY,
-        scope,
-    )
-    return Table("speedup", "Speedup over the same server without a drafter", kept, folded, notes, shared)
+    notes = (*((SIMULATED_RATIO,) if simulated else ()), USER_TPS_RATIO, OUTPUT_TPS_RATIO, VERDICTS, PROXY, scope)
+    brief = (f"SIMULATED. {brief_scope}" if simulated else brief_scope, BRIEF_VERDICT)
+    return Table("speedup", "Speedup over the same server without a drafter", kept, folded, notes, shared, brief)
 
 
 def _speedup_row(row: Speedup, axes: Sequence[Column]) -> Row:

@@ -20,6 +20,7 @@ class Column:
     key: str
     header: str
     right: bool = False  # holds numbers
+    wraps: int = 0  # holds text that may take several lines, in at least this many characters; 0: a cell is one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)  # header → the value that all rows have
+    brief: tuple[str, ...] = ()  # what a terminal shows in place of the notes: two short lines at most
 
     @property
     def caption(self) -> str:
@@ -98,22 +100,47 @@ def fold_shared(
 
 
 def fit(table: Table, width: int, expendable: Sequence[str]) -> tuple[Table, list[str]]:
-    """The table without as many ``expendable`` columns (keys, the first ones first) as it takes to be ``width`` characters wide,
-    and the headers of those left out.
+    """The table in ``width`` characters: every column that is not ``expendable``, and of those (keys, the least important first) as many
+    as there is room for, the most important first. A wide one that finds no room does not keep a narrower one out.
+
+    Also the headers of those left out. The table may still be too wide: columns that are not expendable stay.
     """
-    columns, rows, left_out = list(table.columns), list(table.rows), []
-    for key in expendable:
-        if _width(columns, rows) <= width:
-            break
-        at = next((i for i, c in enumerate(columns) if c.key == key), None)
-        if at is not None:
-            left_out.append(columns.pop(at).header)
-            rows = [replace(r, cells=r.cells[:at] + r.cells[at + 1 :]) for r in rows]
-    return replace(table, columns=tuple(columns), rows=tuple(rows)), left_out
+    widths = {c.key: _column_width(c, [r.cells[i] for r in table.rows]) for i, c in enumerate(table.columns)}
+    kept = {key for key in widths if key not in expendable}
+    room = width - sum(widths[key] for key in kept)
+    for key in reversed(expendable):
+        if key in widths and widths[key] <= room:
+            kept.add(key)
+            room -= widths[key]
+    at = [i for i, c in enumerate(table.columns) if c.key in kept]
+    left_out = [c.header for key in expendable for c in table.columns if c.key == key and key not in kept]
+    rows = tuple(replace(r, cells=tuple(r.cells[i] for i in at)) for r in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in at), rows=rows), left_out
 
 
-def _width(columns: Sequence[Column], rows: Sequence[Row]) -> int:
-    return sum(max(len(c.header), *(len(r.cells[i]) for r in rows), 0) + 2 for i, c in enumerate(columns))
+GAP = 2  # characters between two columns
+
+
+def text_width(table: Table) -> int:
+    """Characters of the widest line, with the columns that may wrap as narrow as they may be."""
+    return sum(_column_width(c, [r.cells[i] for r in table.rows]) for i, c in enumerate(table.columns))
+
+
+def _column_width(column: Column, cells: Sequence[str]) -> int:
+    longest = max((len(c) for c in cells), default=0)
+    return max(len(column.header), min(longest, column.wraps) if column.wraps else longest) + GAP
+
+
+def footnoted(table: Table, key: str) -> tuple[Table, list[str]]:
+    """The table with the texts of one column as numbers, ``(1)``, and those texts, each once however many rows have it."""
+    at = next((i for i, c in enumerate(table.columns) if c.key == key), None)
+    if at is None:
+        return table, []
+    texts = list(dict.fromkeys(r.cells[at] for r in table.rows if r.cells[at]))
+    mark = {"": "", **{text: f"({n})" for n, text in enumerate(texts, 1)}}
+    rows = tuple(replace(r, cells=(*r.cells[:at], mark[r.cells[at]], *r.cells[at + 1 :])) for r in table.rows)
+    columns = tuple(replace(c, wraps=0) if i == at else c for i, c in enumerate(table.columns))
+    return replace(table, columns=columns, rows=rows), [f"({n}) {text}" for n, text in enumerate(texts, 1)]
 
 
 def with_interval(value: Estimate | None, mark: str = "") -> str:

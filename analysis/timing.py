@@ -172,11 +172,16 @@ def _by_cluster(per_request: Floats, cluster: Index) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Values with the conversation and the block of time of each."""
+    """Values with the conversation and the block of time of each.
+
+    ``distinct``: how many values there are if what the slots have in common counts once. Thirty-two requests in flight see one engine
+    step, and thirty-two times the same gap says no more about a quantile than one.
+    """
 
     values: Floats
     rows: Index
     cols: Index
+    distinct: int
 
     def mean(self) -> Interval | None:
         if not self.values.size:
@@ -184,9 +189,6 @@ class Sample:
         value = float(self.values.mean())
         cells = cell_sums(self.rows, self.cols, (self.values - value) / self.values.size)
         return crossed_interval(value, cells, cell_sums(self.rows, self.cols, np.ones_like(self.values)))
-
-    def where(self, mask: Mask) -> Sample:
-        return Sample(self.values[mask], self.rows[mask], self.cols[mask])
 
 
 def ttft_ms(requests: Requests) -> Sample:
@@ -209,7 +211,7 @@ def _latency(requests: Requests, until: Ints) -> Sample:
 def _sample(requests: Requests, index: Index, values: Floats) -> Sample:
     send = requests.send[index]
     blocks = Blocks(int(send.min()), int(send.max()) + 1) if send.size else Blocks(0, 1)
-    return Sample(values, requests.cluster[index], blocks.number(send))
+    return Sample(values, requests.cluster[index], blocks.number(send), values.size)
 
 
 # --- step times ----------------------------------------------------------------------------------------------------------------
@@ -234,7 +236,18 @@ class Gaps:
 
     def sample(self, window: Window) -> Sample:
         blocks = Blocks(window.open_ns, window.close_ns)
-        return Sample(self.ms, self.requests.cluster[self.request], blocks.number(self.end))
+        return Sample(self.ms, self.requests.cluster[self.request], blocks.number(self.end), self.end_to_end())
+
+    def end_to_end(self) -> int:
+        """How many of these gaps, one after the other, fill the time that any of them covers: the engine's own steps, counted once."""
+        if not self.ms.size:
+            return 0
+        order = np.argsort(self.begin, kind="stable")
+        begin, end = self.begin[order], self.end[order]
+        reached = np.maximum.accumulate(end)
+        start = np.maximum(begin, np.concatenate([begin[:1], reached[:-1]]))
+        covered = np.maximum(end - start, 0).sum()
+        return round(self.ms.size * float(covered) / max(float((end - begin).sum()), 1.0))
 
 
 def step_gaps(requests: Sequence[RequestTrace], *, server_clock: bool) -> Gaps | None:

@@ -2,16 +2,35 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from specsweep.analysis import metrics
+from specsweep.analysis.compare import Word
+from specsweep.analysis.pareto import State
+from specsweep.analysis.speedup import Verdict
+from specsweep.analysis.tables import STATE_WORDS
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-def test_the_documentation_is_the_registry() -> None:
-    assert DOCS.read_text(encoding="utf-8") == metrics.markdown(), "run: python -m specsweep.analysis.metrics > docs/metrics.md"
+def test_the_documentation_has_the_registry() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    assert page == metrics.rewritten(page), "run: python -m specsweep.analysis.metrics docs/metrics.md"
+
+
+def test_only_the_table_of_the_page_is_made_anew() -> None:
+    page = f"# Title\n{metrics.BEGIN}\nold\n{metrics.END}\n## Speedup\n"
+    assert metrics.rewritten(page) == f"# Title\n{metrics.BEGIN}\n{metrics.markdown()}{metrics.END}\n## Speedup\n"
+    with pytest.raises(ValueError, match="begin"):
+        metrics.rewritten("# Title\n")
+
+
+def test_the_page_defines_every_word_of_the_tables() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    words = {*get_args(Verdict), *get_args(State), *get_args(Word), *filter(None, STATE_WORDS.values())}
+    assert not [w for w in words if w not in page]
 
 
 def test_names_are_unique_and_plain() -> None:

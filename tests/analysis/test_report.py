@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 import sweep_samples as samples
+from markupsafe import escape
 
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.report import build, crossovers, headlines, html, markdown
-from specsweep.orchestrator.cli import main
-from specsweep.orchestrator.cli.report import render_sweep
+from specsweep.orchestrator.cli import main, run
+from specsweep.orchestrator.cli.report import report_of, up_to_date, write_report
 from specsweep.orchestrator.points import Dropped, Plan, Point, Session
 from specsweep.orchestrator.store import Store
 
@@ -23,7 +24,7 @@ DROPPED = [
 class Checker(HTMLParser):
     """Collects what a page would fetch, and checks that its elements close in order."""
 
-    VOID = frozenset({"meta", "link", "img", "br", "hr", "input"})
+    VOID = frozenset({"meta", "link", "img", "br", "hr", "input", "wbr"})
 
     def __init__(self):
         super().__init__()
@@ -43,8 +44,12 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_is_well_formed_and_fetches_nothing():
-    page = html(build("quickstart", samples.quickstart(), dropped=DROPPED, command="specsweep run sweep=quickstart"))
+@pytest.fixture(scope="module")
+def page():
+    return html(build("quickstart", samples.quickstart(), dropped=DROPPED, command="specsweep run sweep=quickstart"))
+
+
+def test_page_is_well_formed_and_fetches_nothing(page):
     checker = Checker()
     checker.feed(page)
     assert checker.open == []
@@ -86,7 +91,7 @@ def test_failed_checks_failures_and_dropped_combinations_are_all_there():
     attempts = [*samples.quickstart(), samples.attempt(samples.axes("ngram", 16), failed=True)]
     attempts.append(samples.attempt(samples.axes("ngram", 12), invalid="lag_p99_share"))
     report = build("q", attempts, planned=25, dropped=DROPPED)
-    page = html(report)
+    page = html(report, drawn={})
     assert report.status == "19 of 25 points measured, 1 of them not valid, 1 failed, 5 not measured yet."
     for text in ("the client was the bottleneck", "0.034", "the engine died", "ngram drafts at most 48 tokens", report.status):
         assert text in page
@@ -115,7 +120,7 @@ def test_environment_shows_once_what_agrees_and_by_arm_what_does_not():
 def test_texts_from_configs_and_engines_are_escaped():
     attempt = samples.attempt(samples.axes(workload="<b>x</b>"), failed=True)
     attempt["point"]["error"]["message"] = "<script>alert(1)</script>"
-    page = html(build("<i>name</i>", [attempt, samples.attempt(samples.axes())]))
+    page = html(build("<i>name</i>", [attempt, samples.attempt(samples.axes())]), drawn={})
     assert "<script" not in page
     assert "<b>x" not in page
     assert "<i>name" not in page
@@ -123,7 +128,7 @@ def test_texts_from_configs_and_engines_are_escaped():
 
 def test_simulated_sweeps_say_so_first():
     report = build("sim", samples.quickstart(simulated=True))
-    page = html(report)
+    page = html(report, drawn={})
     assert headlines(report)[0].startswith("SIMULATED")
     assert page.index("SIMULATED") < page.index("<h1>")
     assert "<title>SIMULATED" in page
@@ -149,22 +154,40 @@ def test_points_without_intervals_or_blocks_or_categories_still_render():
     assert {r.record["verdict"] for r in report.tables["speedup"].rows} == {"not shown"}
 
 
-def test_300_points_take_less_than_five_seconds():
+def test_a_large_sweep_has_a_row_for_every_point():
     attempts = []
-    for workload in ("low", "mixed", "high"):
-        for bs in (1, 2, 4, 8, 16):
-            attempts.append(samples.attempt(samples.axes("none", None, bs, workload), rate=100 / bs**0.5, conversations=64))
-            for drafter in ("ngram", "eagle3", "draft_model"):
-                for dl in (1, 2, 3, 4, 5, 7):
-                    attempts.append(
-                        samples.attempt(samples.axes(drafter, dl, bs, workload), rate=110 / bs**0.5, al=1 + dl / 4, conversations=64)
-                    )
-    assert len(attempts) == 285
-    html(build("warm", attempts[:2]))  # matplotlib's import and font cache are not what is timed
-    started = time.process_time()
-    page = html(build("large", attempts))
-    assert time.process_time() - started < 5
-    assert page.count("<tr") > 550
+    for bs in (1, 2, 4, 8, 16):
+        attempts.append(samples.attempt(samples.axes("none", None, bs), rate=100 / bs**0.5))
+        for drafter in ("ngram", "eagle3", "draft_model"):
+            attempts += [samples.attempt(samples.axes(drafter, dl, bs), rate=110 / bs**0.5, al=1 + dl / 4) for dl in (1, 3, 7)]
+    report = build("large", attempts)
+    page = html(report, drawn={})
+    assert (len(report.tables["pareto"].rows), len(report.tables["speedup"].rows)) == (50, 45)
+    assert page.count("<tr") >= 50 + 45
+
+
+def test_no_note_is_said_twice():
+    report = build("q", samples.quickstart())
+    page = html(report, drawn={})
+    said = [note for table in report.tables.values() for note in table.notes]
+    assert len(said) > len(set(said))
+    text = markdown(report)
+    for note in set(said):
+        assert page.count(f"<li>{escape(note)}</li>") == 1
+        assert text.count(note) == 1
+
+
+def test_what_is_wider_than_a_small_screen_scrolls_in_its_box_and_says_so(page):
+    boxes = re.findall(r'(<p class="hint"[^>]*>[^<]*</p>\s*)?<div class="scroll" tabindex="0"', page)
+    assert len(boxes) == page.count("<table>") + page.count("<svg")
+    assert sum(bool(hint) for hint in boxes) == page.count('<p class="hint"') > 3
+    assert not re.search(r'<p class="hint"[^>]*>[^<]*</p>\s*<div class="scroll"[^>]*aria-label="Environment"', page)  # it wraps
+
+
+def test_names_and_hashes_of_the_environment_break_at_their_joints():
+    page = html(build("q", samples.quickstart()), drawn={})
+    assert "flags.<wbr>n_<wbr>ctx" in page
+    assert "<wbr>".join(["ab" * 8] * 4) in page
 
 
 # --- the command
@@ -186,6 +209,12 @@ def store(tmp_path):
     return made
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """For tests that look at other things: the figures take most of the time."""
+    monkeypatch.setattr("specsweep.orchestrator.cli.report.draw", lambda report: {})
+
+
 def test_report_command_prints_and_writes_everything(store, capsys):
     assert main(["report", f"store={store.root}"]) == 0
     out = capsys.readouterr().out
@@ -200,6 +229,7 @@ def test_report_command_prints_and_writes_everything(store, capsys):
     assert f"specsweep run sweep=quickstart &#39;draft_length=range(4,9,4)&#39; store={store.root}" in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_report_json_has_the_tables_with_full_precision(store, capsys):
     assert main(["report", "quickstart", f"store={store.root}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -226,10 +256,59 @@ def test_report_refuses_what_it_does_not_understand(words, named, store, capsys)
     assert named in capsys.readouterr().err
 
 
-def test_reports_of_the_same_store_are_the_same_apart_from_the_time(store):
+def written(store):
     view = store.sweep("quickstart")
-    first = [(p.name, p.read_bytes()) for p in render_sweep(view)]
-    second = [(p.name, p.read_bytes()) for p in render_sweep(store.sweep("quickstart"))]
+    return [(p.name, p.read_bytes()) for p in write_report(report_of(view), view.path)]
+
+
+def test_reports_of_the_same_store_are_the_same_apart_from_the_time(store):
+    first, second = written(store), written(store)
     assert first[0][0] == "report.html"
     strip = re.compile(rb"Written [^<]*\.")
     assert [(n, strip.sub(b"", c)) for n, c in first] == [(n, strip.sub(b"", c)) for n, c in second]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_is_up_to_date_until_what_it_is_made_from_changes(store, monkeypatch):
+    assert not up_to_date(store.sweep("quickstart"))
+    written(store)
+    assert up_to_date(store.sweep("quickstart"))
+    store.write_plan(planned(samples.quickstart()), ["sweep=quickstart", "draft_length=range(4,9,4)"])  # the same once more
+    assert up_to_date(store.sweep("quickstart"))
+    with monkeypatch.context() as other:
+        other.setattr("specsweep.orchestrator.cli.report.version", lambda name: "0.0.0")
+        assert not up_to_date(store.sweep("quickstart"))
+    again = samples.quickstart()[0]
+    store.commit(again["point"], again["measurement"])  # measured once more, in the same environment
+    assert not up_to_date(store.sweep("quickstart"))
+    written(store)
+    store.write_plan(planned(samples.quickstart()[:6]), ["sweep=quickstart", "drafter=none"])
+    assert not up_to_date(store.sweep("quickstart"))
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_that_measured_nothing_leaves_the_report_and_the_command_redraws_it(store, capsys):
+    plan, outcome = planned(samples.quickstart()), SimpleNamespace(measured=0, worst=None)
+    page = store.root / "sweeps" / "quickstart" / "report.html"
+    assert run._finish(plan, store, outcome, None, as_json=False) == 0
+    assert "nothing is new" not in capsys.readouterr().err
+    first = page.stat().st_mtime_ns
+    assert run._finish(plan, store, outcome, None, as_json=False) == 0
+    shown = capsys.readouterr()
+    assert "nothing is new since it was drawn" in shown.err
+    assert "12 of 18 points measured" in shown.out  # the tables are printed all the same
+    assert page.stat().st_mtime_ns == first
+    assert main(["report", f"store={store.root}"]) == 0
+    assert page.stat().st_mtime_ns > first
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_terminal_tables_fit_and_show_their_remarks_once(width, store, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["report", f"store={store.root}"]) == 0
+    out = capsys.readouterr().out.split("wrote ")[0]
+    assert max(map(len, out.splitlines())) <= width
+    assert out.count("within one engine start") == 1
+    assert {"TPS/user", "output TPS", "verdict"} <= set(re.findall(r"TPS/user|output TPS|verdict", out))
+    assert not re.search(r"\[[\d.]+,\n", out.split("•")[0])  # no interval is torn apart

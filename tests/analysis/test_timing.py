@@ -53,6 +53,20 @@ def test_ttft_is_no_step_time() -> None:
     assert timing.request_latency_ms(table).values.tolist() == [410]
 
 
+def test_a_step_that_slots_share_counts_once() -> None:
+    """Four slots in one batch see the ten steps of the engine; one slot after the other sees twenty."""
+    times = [100.0 + 10 * i for i in range(11)]
+    together = timing.step_gaps([request(times, [1] * 11, index=i) for i in range(4)], server_clock=False)
+    later = request([t + 105 for t in times], [1] * 11, index=1)
+    apart = timing.step_gaps([request(times, [1] * 11), later], server_clock=False)
+    assert together is not None
+    assert apart is not None
+    window = Window(0, 400 * MS, True, "")
+    assert (together.ms.size, together.sample(window).distinct) == (40, 10)
+    assert (apart.ms.size, apart.sample(window).distinct) == (20, 20)
+    assert timing.ttft_ms(columns([later])).distinct == 1
+
+
 def test_the_engines_clock_is_used_where_it_is_asked_for() -> None:
     row = request([10, 10.4, 10.5], [1, 2, 3])
     assert timing.step_gaps([row], server_clock=True) is None  # the stream does not carry it
