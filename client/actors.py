@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from specsweep.client.dialects import dialect as find_dialect
 from specsweep.client.event_loop import new_loop
-from specsweep.client.load import Load, LoadSpec, Sent
+from specsweep.client.load import KeepAlive, Load, LoadSpec, Sent
 from specsweep.client.load_plan import deal, split_slots
 from specsweep.client.local_ray import LocalRay, process_runs
 from specsweep.client.trace import Exchange, PlannedRequest, PointTrace, RequestTrace, from_table, join_trace, to_table
@@ -128,7 +128,7 @@ class ClientPool:
             return self._measure(load)
 
     def _measure(self, load: PointLoad) -> PointResult:
-        processes = load.processes or min(load.batch_size, default_processes(load.batch_size, self._max_processes))
+        processes = min(load.batch_size, load.processes or default_processes(load.batch_size, self._max_processes))
         slots = split_slots(load.batch_size, processes)
         specs = [_spec(load, actor, size, hand) for actor, (size, hand) in enumerate(zip(slots, deal(load.requests, slots), strict=True))]
         self.start(processes)
@@ -215,6 +215,7 @@ class ClientActor:
         self._number = number
         self._runner = asyncio.Runner(loop_factory=new_loop)
         self._load: Load | None = None
+        self._keep_alive: dict[str, KeepAlive] = {}  # by base URL: what one point learnt of a server serves the next
         self._result: tuple[list[Sent], PointTrace] | None = None
 
     def who(self) -> tuple[str, int]:
@@ -223,7 +224,7 @@ class ClientActor:
     def prepare(self, spec: LoadSpec) -> int:
         """Opens the connections; returns how many are open."""
         self._result = None
-        self._load = Load(spec)
+        self._load = Load(spec, self._keep_alive.setdefault(spec.base_url, KeepAlive()))
         return self._runner.run(self._load.prepare())
 
     def run(self, start_at_ns: int) -> None:

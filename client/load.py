@@ -8,6 +8,12 @@ Nothing here parses, encodes or decides while requests are in flight. Connection
 start, request bodies are complete, the garbage collector rests, and heads are split when the window is over. A failing request
 never ends the loop. A dead server does: when connections are refused several times in a row for every slot, the rest is
 recorded as not sent, instead of burning through the plan at the speed of refusals.
+
+To use a connection again saves its set-up, and is a bet that the server does not close it just as the next request is on its way.
+llama-server closes nearly every one after a stream, and no header says so. So the bets are counted: while most were won, a
+request that fell into such a gap is sent once more, and says so; once most were lost, every request gets a connection of its
+own. A server that announces the end is believed. The set-up lies before the time of sending, so no latency holds it; how long it
+took stands beside each request.
 """
 
 from __future__ import annotations
@@ -59,6 +65,18 @@ class Sent:
 
 
 @dataclass(slots=True)
+class KeepAlive:
+    """How often a server did, and did not, answer on a connection that had already carried an answer."""
+
+    answered: int = 0
+    dropped: int = 0
+
+    @property
+    def trusted(self) -> bool:
+        return self.dropped == 0 or self.dropped < self.answered
+
+
+@dataclass(slots=True)
 class _Outcome:
     """An answer before its head is split."""
 
@@ -70,9 +88,12 @@ class _Outcome:
 
 
 class Load:
-    """One closed loop: :meth:`prepare` opens the connections, :meth:`run` sends everything once and reports."""
+    """One closed loop: :meth:`prepare` opens the connections, :meth:`run` sends everything once and reports.
 
-    def __init__(self, spec: LoadSpec) -> None:
+    ``keep_alive``: what earlier loads found out about this server, and what this one adds.
+    """
+
+    def __init__(self, spec: LoadSpec, keep_alive: KeepAlive | None = None) -> None:
         if spec.slots < 1:
             raise ValueError(f"slots={spec.slots}: must be at least 1")
         if spec.stall_s <= 0:
@@ -85,6 +106,7 @@ class Load:
         self._outcomes: list[_Outcome] = []
         self._t_queue_empty_ns = 0
         self._connections = 0
+        self._keep_alive = KeepAlive() if keep_alive is None else keep_alive
         self._refused_in_a_row = 0
         self._given_up = ""  # why nothing more is sent
 
@@ -136,8 +158,8 @@ class Load:
     async def _exchange(self, slot: _Slot, planned: PlannedRequest, request: bytes) -> _Outcome:
         """Never raises for anything that a server or a network can do."""
         for attempt in (1, 2):
-            kept = slot.connection is not None and slot.connection.reusable
-            if not kept:
+            open_already = slot.connection is not None and slot.connection.reusable and (not slot.used or self._keep_alive.trusted)
+            if not open_already:
                 refusal = await self._connect(slot)
                 if refusal:
                     now = monotonic_ns()
@@ -145,19 +167,23 @@ class Load:
                     return _Outcome(planned, slot.number, Answer(now, now, [], f"connect: {refusal}"), 0, attempt)
             connection = slot.connection
             assert connection is not None
+            used_before, slot.used = slot.used, True
             answer = await connection.send(request)
-            # Only here may a request be sent twice: the server closed a kept connection while our request was on its way to
-            # it, so it cannot have begun to answer. Anything else that fails is a result.
-            if kept and not answer.reads and answer.ended in ("eof", "reset") and attempt == 1:
-                continue
-            break
+            dropped = open_already and not answer.reads and answer.ended in ("eof", "reset")
+            if used_before:
+                self._keep_alive.answered += bool(answer.reads)
+                self._keep_alive.dropped += dropped
+            # Only here may a request be sent twice: the server closed a connection that lay open while our request was on its
+            # way to it, so it cannot have begun to answer. Anything else that fails is a result.
+            if not dropped:
+                break
         return _Outcome(planned, slot.number, answer, slot.take_connect_ns(), attempt)
 
     async def _connect(self, slot: _Slot) -> str:
         """Gives the slot a new connection; returns why it could not, or ""."""
         if slot.connection is not None:
             slot.connection.abort()
-        slot.connection, slot.connect_ns = None, 0
+        slot.connection, slot.connect_ns, slot.used = None, 0, False
         try:
             slot.connection, slot.connect_ns = await connect(self._address, tls=self._tls, timeout_s=self._spec.connect_timeout_s)
         except OSError as error:
@@ -218,6 +244,7 @@ class Load:
 class _Slot:
     number: int
     connection: Connection | None = None
+    used: bool = False  # the present connection has carried a request
     connect_ns: int = 0  # of the present connection, until its first request has taken it
 
     def take_connect_ns(self) -> int:

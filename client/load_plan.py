@@ -10,10 +10,10 @@ because acceptance is taken from it alone: each prompt exactly once and none of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specsweep.client.trace import Phase, PlannedRequest, RequestTrace, Sampling
+from specsweep.client.trace import Phase, PlannedRequest, Sampling
 
 if TYPE_CHECKING:
     from specsweep.client.dialects import Dialect
@@ -119,39 +119,6 @@ def deal(requests: Sequence[PlannedRequest], slots: Sequence[int]) -> list[list[
             hand.extend(block[begin:end])
             begin = end
     return hands
-
-
-def in_flight_floor(requests: Iterable[RequestTrace], t0_ns: int, t1_ns: int, *, gap_ns: int = 5_000_000) -> int:
-    """The least number of requests in flight at any moment of [t0, t1).
-
-    A slot needs a moment between the end of one request and the sending of its next; requests of one slot of one actor that
-    follow each other within ``gap_ns`` count as one stretch without a break.
-    """
-    stretches: list[tuple[int, int]] = []
-    by_slot: dict[tuple[int, int], list[RequestTrace]] = {}
-    for r in requests:
-        by_slot.setdefault((r.actor, r.slot), []).append(r)
-    for own in by_slot.values():
-        own.sort(key=lambda r: r.t_send_ns)
-        begin, end = own[0].t_send_ns, own[0].t_end_ns
-        for r in own[1:]:
-            if r.t_send_ns - end > gap_ns:
-                stretches.append((begin, end))
-                begin = r.t_send_ns
-            end = r.t_end_ns
-        stretches.append((begin, end))
-    changes = sorted((t, change) for begin, end in stretches for t, change in ((begin, 1), (end, -1)))
-    flying, at = 0, 0
-    while at < len(changes) and changes[at][0] <= t0_ns:
-        flying += changes[at][1]
-        at += 1
-    floor = flying
-    for t, change in changes[at:]:
-        if t >= t1_ns:
-            break
-        flying += change
-        floor = min(floor, flying)
-    return floor
 
 
 def _check_prompts(main: Sequence[Prompt], ramp: Sequence[Prompt]) -> None:

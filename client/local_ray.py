@@ -9,6 +9,7 @@ What Ray does by default and what is done about it here:
 * It prints whole log tails of the raylet to the terminal when a worker dies. The pool says it in one line.
 * It starts idle workers ahead, collects metrics, kills workers when memory is short, and runs workers at niceness 15. All of
   them disturb a measurement on the same machine (an engine that fills memory and cores is what we measure), so they are off.
+* It joins a running Ray of the user where it finds one. The clients measure on a node of their own, and leave others alone.
 * It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Authentication is off, for a node that only this
   process uses on this host, and the folder is ours.
 
@@ -40,6 +41,11 @@ _SYSTEM_CONFIG = {
     "memory_monitor_refresh_ms": 0,
     "enable_metrics_collection": False,
     "worker_niceness": 0,
+}
+_ENVIRONMENT: dict[str, str | None] = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR": None,  # inside somebody's Ray job: its runtime environment is not ours
 }
 
 
@@ -123,12 +129,12 @@ class LocalRay:
             start_new_session=True,
         )
         before = {p.pid for p in psutil.Process().children()}
-        settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-        with _environment(settings), _groups_of_their_own():
+        with _environment(_ENVIRONMENT), _groups_of_their_own():
             import ray
 
             _silence()
             ray.init(
+                address="local",  # the default is to join a Ray that RAY_ADDRESS or a file names
                 num_cpus=num_cpus,
                 num_gpus=0,
                 include_dashboard=False,
@@ -188,14 +194,19 @@ def process_runs(pid: int) -> bool:
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def _environment(values: dict[str, str | None]) -> Iterator[None]:
+    """``values`` for a time; None: not set."""
     before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+    _set(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -96,7 +96,9 @@ def body_framing(head: bytes) -> tuple[int | None, bool]:
     """
     fields = head.lower()
     status = fields[9:12]
-    keep = not (fields.startswith(b"http/1.0") or b"\r\nconnection: close" in fields)
+    at = fields.find(b"\r\nconnection:")
+    options = fields[at + 13 : fields.find(b"\r\n", at + 2)] if at >= 0 else b""
+    keep = b"keep-alive" in options if fields.startswith(b"http/1.0") else b"close" not in options
     if status in (b"204", b"304"):
         return 0, keep
     at = fields.find(b"\r\ntransfer-encoding:")

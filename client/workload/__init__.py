@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.prompts import Prompt, PromptSet, load_prompts, workload_hash
+from specsweep.client.workload.prompts import Prompt, PromptSet, check_prompts, load_prompts, workload_hash
 from specsweep.client.workload.tokenizer import TargetTokenizer, load_tokenizer
 
-__all__ = ["Prompt", "PromptSet", "TargetTokenizer", "WorkloadError", "load_prompts", "load_tokenizer", "workload_hash"]
+__all__ = ["Prompt", "PromptSet", "TargetTokenizer", "WorkloadError", "check_prompts", "load_prompts", "load_tokenizer", "workload_hash"]

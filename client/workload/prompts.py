@@ -70,6 +70,12 @@ def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetToke
     )
 
 
+def check_prompts(workload: Mapping[str, Any]) -> None:
+    """Raises the :class:`WorkloadError` of :func:`load_prompts` that needs no tokenizer: unknown category, malformed file, too few texts."""
+    settings = _settings(workload)
+    _chosen(corpus(settings.corpus), settings)
+
+
 def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
     """64 hex digits over the corpus file's content, every field that shapes a prompt, ``isl`` and the recipe's version.
 

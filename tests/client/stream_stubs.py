@@ -183,3 +183,16 @@ def stub_in_thread(handler: Handler) -> Iterator[Stub]:
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
+
+
+def answer_when_full(state: Callable[[], Stub], slots: int, total: int, then: Handler = answer) -> Handler:
+    """Answers only while ``slots`` requests are there, or the last of ``total`` has come: a client that keeps fewer in flight never ends."""
+    change = asyncio.Condition()
+
+    async def handler(call: Call) -> None:
+        async with change:
+            change.notify_all()
+            await change.wait_for(lambda: state().running >= slots or state().requests >= total)
+        await then(call)
+
+    return handler

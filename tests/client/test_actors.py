@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stream_stubs import DONE, END, HEAD, Call, Stub, answer_tokens, planned, stub_in_thread, token_event
+from stream_stubs import DONE, END, HEAD, Call, Stub, answer_tokens, answer_when_full, planned, stub_in_thread, token_event
 
 from specsweep.client.actors import (
     ClientActor,
@@ -27,7 +27,6 @@ from specsweep.client.actors import (
     exit_fact,
 )
 from specsweep.client.load import LoadSpec
-from specsweep.client.load_plan import in_flight_floor
 from specsweep.client.local_ray import process_runs
 from specsweep.client.trace import PointTrace, from_table
 
@@ -150,15 +149,18 @@ def test_ray_started_from_a_thread_outlives_that_thread(pool: ClientPool, server
 @pytest.mark.ray
 @pytest.mark.timeout(240)
 def test_actors_keep_the_batch_size_in_flight_together(pool: ClientPool, server: Stub, capfd: pytest.CaptureFixture[str]) -> None:
-    server.running_max = 0
-    result = pool.measure(load(server, 12, 96, 4, raw=True))
-    check_whole(result.trace, 12, 96, 4)
-    assert server.running_max == 12
-    first_wave = max(r.t_send_ns for r in result.trace.requests if r.phase == "ramp")
-    empty = min(a.t_queue_empty_ns for a in result.trace.actors)
-    assert in_flight_floor(result.trace.requests, first_wave, empty, gap_ns=50_000_000) == 12
-    sends = [r.t_send_ns for r in result.trace.requests if r.phase == "ramp"]
-    assert max(sends) - min(sends) < 250_000_000  # one start for all
+    connected: list[int] = []
+
+    async def handler(call: Call) -> None:
+        connected.append(house.connections)
+        await full_house(call)
+
+    full_house = answer_when_full(lambda: house, 12, 96, then=slow)
+    with stub_in_thread(handler) as house:
+        result = pool.measure(load(house, 12, 96, 4, raw=True))
+        check_whole(result.trace, 12, 96, 4)
+        assert house.running_max == 12
+        assert connected[0] == 12  # one start for all: nobody sends before everybody has connected
     assert result.raw is not None
     assert [index for index, _, _ in result.raw] == list(range(96))
     assert result.raw[7][1].index == 7
@@ -178,19 +180,17 @@ def test_actor_that_is_killed_in_the_window_fails_the_point_and_the_next_one_get
     pool.start(4)
     victim = pool.members[2]
     before = server.requests
-    killed_at = []
 
     def kill() -> None:
         while server.requests < before + 24:
             time.sleep(0.005)
         os.kill(victim.pid, signal.SIGKILL)
-        killed_at.append(time.monotonic())
 
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(LostActor) as lost:
-        pool.measure(load(server, 8, 2000, 4))
-    assert time.monotonic() - killed_at[0] < 5
+        pool.measure(load(server, 8, 4000, 4))
+    assert server.requests - before < 3000  # without waiting for what the other three still had to send
     thread.join()
     assert (lost.value.actor, lost.value.pid, lost.value.node) == (2, victim.pid, os.uname().nodename)
     assert f"actor 2 (pid {victim.pid} on {os.uname().nodename})" in str(lost.value)
@@ -247,10 +247,8 @@ def test_ray_itself_may_die(pool: ClientPool, server: Stub, capfd: pytest.Captur
 
     thread = threading.Thread(target=kill)
     thread.start()
-    started = time.monotonic()
-    with pytest.raises(LostActor):
+    with pytest.raises(LostActor, match="its Ray node died"):  # seen by us: Ray's own verdict comes a quarter of a minute later
         pool.measure(load(server, 4, 4000, 2))
-    assert time.monotonic() - started < 12  # Ray's own verdict takes longer than that
     thread.join()
     check_whole(pool.measure(load(server, 4, 16, 2)).trace, 4, 16, 2)
     said = capfd.readouterr()
@@ -283,7 +281,7 @@ def test_nothing_outlives_a_runner_that_is_killed(server: Stub, tmp_path: Path) 
         assert len(folders) == 1
         runner.kill()
         runner.wait()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30  # left alone, Ray's agents live on for a minute
         while (left := [p.pid for p in family if process_runs(p.pid)]) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert left == []

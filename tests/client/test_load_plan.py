@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsweep.client.load_plan import RAMP_MIN_TOKENS, deal, in_flight_floor, plan_requests, ramp_caps, split_slots
-from specsweep.client.trace import EngineCounters, Exchange, PlannedRequest, RequestTrace, Sampling, Turn
+from specsweep.client.load_plan import RAMP_MIN_TOKENS, deal, plan_requests, ramp_caps, split_slots
+from specsweep.client.trace import EngineCounters, Exchange, PlannedRequest, Sampling, Turn
 from specsweep.client.workload import Prompt
 
 
@@ -156,18 +156,3 @@ def test_dealing_mixes_caps_and_categories_over_the_processes() -> None:
 def test_more_processes_than_slots_is_refused() -> None:
     with pytest.raises(ValueError, match="processes=3"):
         split_slots(2, 3)
-
-
-def row(slot: int, begin: int, end: int) -> RequestTrace:
-    return RequestTrace(0, "p", "p", 0, "c", "main", 0, 1, 1, 0, slot, begin, end, 0, 1, "complete", Turn())
-
-
-def test_in_flight_floor() -> None:
-    ms = 1_000_000
-    trace = [row(0, 0, 50 * ms), row(0, 52 * ms, 100 * ms), row(1, 0, 40 * ms), row(1, 60 * ms, 100 * ms)]
-    assert in_flight_floor(trace, 0, 30 * ms) == 2
-    assert in_flight_floor(trace, 0, 100 * ms) == 1  # slot 1 was idle for 20 ms; the 2 ms of slot 0 are forgiven
-    assert in_flight_floor(trace, 61 * ms, 100 * ms) == 2
-    assert in_flight_floor(trace, 0, 101 * ms) == 0
-    assert in_flight_floor(trace, 0, 99 * ms, gap_ns=25 * ms) == 2
-    assert in_flight_floor([], 0, 1) == 0

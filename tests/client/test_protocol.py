@@ -213,6 +213,9 @@ class _Wire(asyncio.Transport):
         (b"HTTP/1.1 204 No Content\r\n", 0, True),
         (b"HTTP/1.1 200 OK\r\nX-Content-Length: 7\r\n", -1, False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 7\r\n", 7, False),
+        (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 7\r\n", 7, True),
+        (b"HTTP/1.1 200 OK\r\nconnection:close\r\nContent-Length: 7\r\n", 7, False),
+        (b"HTTP/1.1 200 OK\r\nProxy-Connection: close\r\nContent-Length: 7\r\n", 7, True),
     ],
 )
 def test_body_framing(head: bytes, framing: int | None, keep: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -177,17 +176,6 @@ class TestRecordedStreams:
         assert [d for _, d in by_byte.events] == [d for _, d in joined.events]
         ends = [t for t, _ in by_byte.events]
         assert ends == sorted(set(ends))  # no two events end with the same byte
-
-
-def test_100_000_events_are_parsed_in_a_second() -> None:
-    """25,000 chunks a second for a minute are 1.5 million events; at this rate they take a quarter of that minute."""
-    event = chunk(
-        b"data: " + json.dumps({"choices": [{"index": 0, "text": " the", "token_ids": [545], "finish_reason": None}]}).encode() + b"\n\n"
-    )
-    reads = [(i, event) for i in range(100_000)]
-    began = time.process_time()
-    assert len(sse_events(dechunk(reads, CHUNKED).pieces)) == 100_000
-    assert time.process_time() - began < 1.0
 
 
 def test_recordings_are_whole() -> None:

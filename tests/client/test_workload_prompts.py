@@ -8,7 +8,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -241,12 +240,25 @@ def test_hash_names_content_and_nothing_else(tmp_path: Path) -> None:
         workload_hash({**WORKLOAD, "corpus": str(tmp_path / "gone.jsonl")}, 8)
 
 
-def test_hash_is_cheap_enough_for_a_large_plan() -> None:
-    workload_hash(WORKLOAD, 256)
-    start = time.perf_counter()
-    for isl in range(1000):
-        workload_hash(WORKLOAD, isl)
-    assert (time.perf_counter() - start) / 1000 < 0.005
+def test_a_large_plan_reads_its_corpus_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many points ask for the hash: a file is read again only when it has changed."""
+    workload = {**WORKLOAD, "corpus": _corpus(tmp_path / "own.jsonl", _own(9))}
+    reads: list[Path] = []
+    real = Path.open
+
+    def opened(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        if mode == "rb":
+            reads.append(path)
+        return real(path, mode, *args, **more)
+
+    monkeypatch.setattr(Path, "open", opened)
+    assert len({workload_hash({**workload, "prompts": prompts}, isl) for isl in range(100) for prompts in (5, 6)}) == 200
+    assert len(reads) == 1
+    _corpus(tmp_path / "own.jsonl", _own(10))
+    reads.clear()
+    for isl in range(5):
+        workload_hash(workload, isl)
+    assert len(reads) == 1
 
 
 def test_nothing_here_opens_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from whole_sweeps import finished, problems, specsweep, until
+from whole_sweeps import finished, problems, specsweep
 
-from specsweep.orchestrator.models import ensure_model
 from specsweep.orchestrator.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(scope="module")
-def server(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    model = ensure_model({"source": "package_data", "file": "tiny_pair/target"}, cache, progress=lambda _: None)
-    settings = tmp_path_factory.mktemp("server") / "server.json"
-    settings.write_text(
-        json.dumps({"model": str(model.path), "n_parallel": 4, "n_ctx": 4096, "threads": 2, "drafter": {"type": "none"}, "args": {}})
-    )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", str(settings), str(port)], stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-
-    def ready() -> bool:
-        try:
-            return urllib.request.urlopen(f"{url}/health", timeout=1).status == 200
-        except OSError:
-            return False
-
-    until(ready, "the server")
-    yield url
-    process.kill()
-    process.wait()
 
 
 def run(store: Path, cache: Path, url: str, *more: str) -> object:

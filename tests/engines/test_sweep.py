@@ -125,7 +125,7 @@ def test_a_signal_to_the_whole_group_ends_it_at_once_and_keeps_what_is_measured(
         began = time.monotonic()
         code, output = run.wait()
         assert code == 130, output
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 45  # a client that waits for a Ray that is gone takes a minute
         assert "Traceback" not in output
         until(lambda: not run.alive(), "the end of every process", 20)
     assert sum(measured_points(store, "smoke").values()) == 1
