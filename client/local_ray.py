@@ -10,8 +10,9 @@ What Ray does by default and what is done about it here:
 * It starts idle workers ahead, collects metrics, kills workers when memory is short, and runs workers at niceness 15. All of
   them disturb a measurement on the same machine (an engine that fills memory and cores is what we measure), so they are off.
 * It joins a running Ray of the user where it finds one. The clients measure on a node of their own, and leave others alone.
-* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Authentication is off, for a node that only this
-  process uses on this host, and the folder is ours.
+* It listens on every interface, and whoever reaches it can run code here. So it gets an access token, a new one for every process,
+  which Ray's core must be told to read again: it reads its environment once, at whatever import of Ray came first.
+* It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Token and folder are ours here.
 
 Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -44,7 +46,9 @@ _SYSTEM_CONFIG = {
 }
 _ENVIRONMENT: dict[str, str | None] = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_AUTH_TOKEN_PATH": None,
     "RAY_JOB_CONFIG_JSON_ENV_VAR": None,  # inside somebody's Ray job: its runtime environment is not ours
 }
 
@@ -133,6 +137,7 @@ class LocalRay:
             import ray
 
             _silence()
+            _read_token_again()
             ray.init(
                 address="local",  # the default is to join a Ray that RAY_ADDRESS or a file names
                 num_cpus=num_cpus,
@@ -155,6 +160,14 @@ def _silence() -> None:
 
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def _read_token_again() -> None:
+    """As Ray's own tools do it. Without it a core that was imported before the token stood there gets no client in."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager

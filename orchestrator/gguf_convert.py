@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 KINDS = ("f16", "f32")
-_TOP = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
-_LAYER = {
+TOP_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+LAYER_NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -140,13 +140,13 @@ def _add_tokenizer(writer: Any, folder: Path, config: Mapping[str, Any], tokeniz
 
 
 def _gguf_name(name: str) -> str:
-    if name in _TOP:
-        return _TOP[name]
+    if name in TOP_NAMES:
+        return TOP_NAMES[name]
     _, _, block, *rest = name.split(".")
     layer = ".".join(rest[:-1])
-    if not name.startswith("model.layers.") or layer not in _LAYER:
+    if not name.startswith("model.layers.") or layer not in LAYER_NAMES:
         raise ConversionError(f"the checkpoint has a weight that a Llama has not: {name}")
-    return f"blk.{block}.{_LAYER[layer]}.weight"
+    return f"blk.{block}.{LAYER_NAMES[layer]}.weight"
 
 
 def _interleaved(weight: NDArray[Any], heads: int) -> NDArray[Any]:

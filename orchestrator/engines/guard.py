@@ -53,7 +53,8 @@ def main() -> None:
     code = engine.wait()
     _end_the_rest()
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code in GROUP_SIGNALS:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
 

@@ -1,12 +1,10 @@
 """The process of an embedded llama.cpp server: ``python -m … SETTINGS.json PORT``.
 
-A process of its own, so that an engine that dies takes nothing with it and its CPU time is not the orchestrator's. It dies
-with the process that started it (PR_SET_PDEATHSIG): a killed sweep leaves no engine behind.
+A process of its own, so that an engine that dies takes nothing with it and its CPU time is not the orchestrator's.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -14,17 +12,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Linux only; elsewhere the cluster's own clean-up has to do."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the call
-            sys.exit(1)
 
 
 def parameters(settings: dict[str, Any], port: int) -> Any:
@@ -71,7 +58,6 @@ def _set(p: Any, dotted: str, value: Any) -> None:
 
 
 def main() -> None:
-    die_with_parent()
     settings = json.loads(Path(sys.argv[1]).read_text())
     import xllamacpp
 

@@ -83,3 +83,22 @@ def test_a_ray_of_the_user_is_neither_joined_nor_ended(foreign: str, tmp_path: P
     assert address.rpartition(":")[2] != port
     assert answered == "8"
     assert all(process_runs(p.pid) for p in theirs)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_stranger_is_not_let_in_even_if_ray_was_imported_before(tmp_path: Path) -> None:
+    """Ray listens on every interface, and whoever is let in can run code."""
+    script = textwrap.dedent("""
+        import ray, subprocess, sys
+        from specsweep.client.local_ray import LocalRay
+        node = LocalRay()
+        node.start(1)
+        print(ray.get(ray.remote(lambda: 7).remote()), flush=True)
+        words = f"import ray; ray.init(address={ray.get_runtime_context().gcs_address!r}, log_to_driver=False); print('let in')"
+        print("let in" in subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout, flush=True)
+        node.stop()
+    """)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout.split()) == (0, ["7", "False"]), done.stderr

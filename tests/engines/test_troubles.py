@@ -143,6 +143,7 @@ def test_mlflow_that_dies_in_the_middle_costs_the_sweep_nothing_and_sync_makes_u
     assert "0 points failed" in output or code == 0, output
     assert "Traceback" not in output
     (gone,) = (e for e in events(store, "smoke") if e["kind"] == "tracking_unavailable")
+    assert gone["catch_up"] in output
     catch_up = shlex.split(gone["catch_up"])[1:]
     points = measured_points(store, "smoke")
     assert set(points.values()) == {1}

@@ -102,6 +102,58 @@ async def test_a_killed_engine_says_by_what(tmp_path: Path) -> None:
         assert engine.ended() == "was killed by SIGKILL"
 
 
+CHILD = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\nprint(child.pid, flush=True)\n"
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids)
+
+
+async def until_gone(pids: list[int]) -> None:
+    for _ in range(400):
+        if gone(pids):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"still there: {[p for p in pids if psutil.pid_exists(p)]}")
+
+
+async def test_what_an_engine_leaves_behind_when_it_dies_goes_too(tmp_path: Path) -> None:
+    """As vLLM's core, when its API server is killed."""
+    serving = SERVER + CHILD + "HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
+    async with LocalCluster().start(spec(serving), logs=tmp_path, name="nine") as engine:
+        server = psutil.Process(engine.process.pid).children()[0]
+        child = int(engine.log().split()[0])
+        server.kill()
+        await engine.process.wait()
+        assert engine.ended() == "was killed by SIGKILL"
+        await until_gone([child])
+
+
+async def test_a_killed_orchestrator_leaves_nothing_of_an_engine(tmp_path: Path) -> None:
+    serving = SERVER + CHILD + "HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
+    script = textwrap.dedent(f"""
+        import asyncio, sys, time
+        from pathlib import Path
+        from specsweep.orchestrator.clusters.local import LocalCluster
+        from specsweep.orchestrator.engines import EngineSpec
+        async def main():
+            spec = EngineSpec("stub", (sys.executable, "-c", {serving!r}, "{{port}}", "{{files}}"), "m")
+            async with LocalCluster().start(spec, logs=Path({str(tmp_path)!r}), name="ten") as engine:
+                print(engine.process.pid, engine.log().split()[0], flush=True)
+                await asyncio.sleep(600)
+        asyncio.run(main())
+    """)
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    assert runner.stdout is not None
+    pids = [int(word) for word in (await runner.stdout.readline()).split()]
+    pids += [p.pid for p in psutil.Process(pids[0]).children()]
+    assert len(pids) == 3
+    assert not gone(pids)
+    runner.kill()
+    await runner.wait()
+    await until_gone(pids)
+
+
 async def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(EngineTerminal, match="/nowhere/engine"):
         async with LocalCluster().start(EngineSpec("stub", ("/nowhere/engine",), "m"), logs=tmp_path, name="eight"):
