@@ -50,9 +50,9 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 check: lint types ## what to run before every commit, under 3 minutes
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow"
 
-test: lint types ## everything
+test: lint types engines ## everything
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow" --cov=specsweep --cov-report=
-	$(BIN)/pytest -m "engine or ray or slow" --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -m "engine or ray or slow" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
 	PYTHONPATH=tests:tests/analysis:tests/orchestrator $(BIN)/python -m bench

@@ -45,6 +45,7 @@ _SYSTEM_CONFIG = {
     "worker_niceness": 0,
 }
 _ENVIRONMENT: dict[str, str | None] = {
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # it prints a stack of Ray's core at a TERM that we handle ourselves
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -64,8 +65,8 @@ class LocalRay:
         self._nodes: list[psutil.Process] = []
         self._joined = False
 
-    def start(self, num_cpus: int) -> None:
-        """Raises ``RuntimeError`` with Ray's words if it does not come up."""
+    def start(self, num_cpus: int, num_gpus: int = 0) -> None:
+        """What the node may hand out. Raises ``RuntimeError`` with Ray's words if it does not come up."""
         if self._joined:
             if self.alive:
                 return
@@ -78,7 +79,7 @@ class LocalRay:
 
         def keep() -> None:
             try:
-                self._init(num_cpus)
+                self._init(num_cpus, num_gpus)
             except BaseException as error:
                 failure.append(error)
             ready.set()
@@ -112,7 +113,7 @@ class LocalRay:
             self._reaper.wait()
             self._reaper = None
 
-    def _init(self, num_cpus: int) -> None:
+    def _init(self, num_cpus: int, num_gpus: int) -> None:
         quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.CRITICAL}
         if self._address is not None:
             import ray
@@ -141,7 +142,7 @@ class LocalRay:
             ray.init(
                 address="local",  # the default is to join a Ray that RAY_ADDRESS or a file names
                 num_cpus=num_cpus,
-                num_gpus=0,
+                num_gpus=num_gpus,
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=self._folder,

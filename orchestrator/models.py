@@ -92,6 +92,8 @@ def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress) ->
 
 def in_format(spec: Mapping[str, Any], wanted: str) -> Mapping[str, Any]:
     """The spec of the same model as ``wanted`` (``gguf`` or ``hf``), for an engine that loads that and nothing else."""
+    if wanted == "tokenizer":
+        return {**spec, "convert": None}  # nobody loads the weights
     if wanted != "hf":
         return spec
     source = spec.get("source")

@@ -22,6 +22,13 @@ CONTEXT_MARGIN = 16  # tokens beside prompt and answer: templates of engines, a 
 CONTEXT_STEP = 256  # llama.cpp pads its KV cache to this
 
 
+def for_target(workload: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The recipe with what the target's template takes beside messages: GPT-OSS has its reasoning effort in the prompt."""
+    if not target.get("reasoning_effort"):
+        return workload
+    return {**workload, "template_args": {**(workload.get("template_args") or {}), "reasoning_effort": target["reasoning_effort"]}}
+
+
 class Preparation:
     """Caches models, tokenizers and prompt sets of one run."""
 
@@ -38,7 +45,7 @@ class Preparation:
             return SessionModels(Path(), "")  # a server that takes texts: nothing is tokenized here, and nothing started
         form = launcher(config["engine"]["name"]).model_format
         target = self._model("target", config["target"], form)
-        has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach"
+        has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach" and form != "tokenizer"
         drafter = self._model("drafter", config["drafter"], form) if has_model else None
         return SessionModels(target.path, target.sha256, drafter.path if drafter else None, drafter.sha256 if drafter else None)
 
@@ -54,7 +61,7 @@ class Preparation:
 
     def prompts(self, point: Point) -> PromptSet:
         config = point.config
-        workload, isl = config["workload"], int(point.axes["isl"])
+        workload, isl = for_target(config["workload"], config["target"]), int(point.axes["isl"])
         takes_ids = dialect(config["engine"]["dialect"]).takes_ids
         form = launcher(config["engine"]["name"]).model_format
         source = self._model("target", config["target"], form).tokenizer_path if takes_ids or config["target"].get("model") else None

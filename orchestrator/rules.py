@@ -59,6 +59,8 @@ def _drafter_has_model(config: Config) -> str | None:
     drafter = config["drafter"]
     if drafter.get("model", "") is not None or config["cluster"]["kind"] == "attach":  # an attached server has its drafter already
         return None
+    if _launcher(config["engine"]["name"]).model_format == "tokenizer":  # it loads no weights
+        return None
     target = config["target"]["name"]
     return f"drafter {drafter['name']} has no model for target {target}; set drafter.model, or draft_model in the target's file"
 
@@ -126,8 +128,18 @@ def _kv_capacity(config: Config) -> str | None:
     )
 
 
+def _engine_is_missing(config: Config) -> str | None:
+    """A warning: plans are made on other machines than the one that measures."""
+    engine = config["engine"]
+    reason = _launcher(engine["name"]).missing(engine) if config["cluster"]["kind"] == "local" else None
+    return f"engine {engine['name']} cannot be started on this machine: {reason}" if reason else None
+
+
 KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache together
-WARNINGS: tuple[Rule, ...] = (Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),)
+WARNINGS: tuple[Rule, ...] = (
+    Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),
+    Rule("engine_is_missing", "the engine's launcher: missing", _engine_is_missing),
+)
 RULES: tuple[Rule, ...] = (
     Rule("engine_only_attached", "the engine's launcher: attach_only", _engine_only_attached),
     Rule("engine_has_drafter", "the engine's launcher: drafters", _engine_has_drafter),

@@ -81,6 +81,8 @@ def findings(base: Mapping[str, Any]) -> Iterator[Finding]:
     yield _folder("store", Path(base["store"]).expanduser())
     yield _folder("cache", Path(base["cache"]).expanduser())
     yield _gpus()
+    if base["cluster"]["kind"] == "local":
+        yield _engine(base["engine"])
     yield _attempt("model", lambda: _model(base))
     if base["cluster"]["kind"] == "attach":
         yield _attempt("endpoint", lambda: asyncio.run(_endpoint(base)))
@@ -107,6 +109,14 @@ def _gpus() -> Finding:
 
     found = gpus()
     return Finding("gpu", True, ", ".join(gpu["name"] for gpu in found) or "none (engines run on the CPU)")
+
+
+def _engine(engine: Mapping[str, Any]) -> Finding:
+    from specsweep.orchestrator.engines import launcher
+
+    reason = launcher(str(engine["name"])).missing(engine)
+    fact, _, advice = (reason or "").partition("; ")
+    return Finding("engine", reason is None, fact or f"{engine['name']} can be started here", advice)
 
 
 def _model(base: Mapping[str, Any]) -> str:

@@ -23,6 +23,9 @@ class AttachOnly:
             return [("attach_only", f"engine {self.name} is not started by this version; use cluster=attach endpoint=http://host:port")]
         return []
 
+    def missing(self, engine: Mapping[str, Any]) -> str | None:
+        return None
+
     def stateful(self, drafter: Mapping[str, Any]) -> bool:
         return bool(drafter["method"] == "suffix")
 

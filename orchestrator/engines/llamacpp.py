@@ -37,10 +37,15 @@ class LlamaCpp:
             found.append(("draft_length_limit", f"llama.cpp drafts at most {MAX_DRAFT_LENGTH} tokens here; draft_length is {length}"))
         if int(config["target"].get("tensor_parallel") or 1) > 1:
             found.append(("tensor_parallel", "llama.cpp has no tensor parallelism over ranks; set target.tensor_parallel=1"))
-        wanted = config["engine"].get("version")
-        if config["cluster"]["kind"] == "local" and wanted and str(wanted) != installed_version():
-            found.append(("engine_version", f"engine.version={wanted} is asked for, but xllamacpp {installed_version()} is installed"))
+        if config["cluster"]["kind"] == "local" and (reason := self.missing(config["engine"])):
+            found.append(("engine_version", reason))
         return found
+
+    def missing(self, engine: Mapping[str, Any]) -> str | None:
+        wanted = engine.get("version")
+        if not wanted or str(wanted) == installed_version():
+            return None
+        return f"engine.version={wanted} is asked for, but xllamacpp {installed_version()} is installed"
 
     def stateful(self, drafter: Mapping[str, Any]) -> bool:
         return False

