@@ -96,8 +96,11 @@ def _last_error(stderr: str) -> str:
     return (errors or lines or ["no message"])[-1]
 
 
-def fetch_from_hub(repo: str, revision: str, file: str | None, cache: Path, progress: Callable[[str], None]) -> Path:
-    """One file of a hub repository, or the folder with its tokenizer and config files. What is cached needs no network.
+def fetch_from_hub(
+    repo: str, revision: str, file: str | None, cache: Path, progress: Callable[[str], None], *, weights: bool = False
+) -> Path:
+    """One file of a hub repository, or the folder with its tokenizer and config files, or (``weights``) with all of them. What is
+    cached needs no network.
 
     Raises :class:`ConfigError` with the hub's own first line.
     """
@@ -107,7 +110,7 @@ def fetch_from_hub(repo: str, revision: str, file: str | None, cache: Path, prog
     try:
         if file:
             return Path(hf_hub_download(repo, file, revision=revision, cache_dir=cache))
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=_HUB_FILES, cache_dir=cache))
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=None if weights else _HUB_FILES, cache_dir=cache))
     except (OSError, ValueError) as e:  # the hub's errors are OSErrors; a malformed repo name is a ValueError
         first = next(iter(str(e).strip().splitlines()), type(e).__name__)
         raise ConfigError(f"model.repo={repo!r} at revision {revision!r} cannot be fetched: {first}") from e

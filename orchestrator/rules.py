@@ -128,6 +128,18 @@ def _kv_capacity(config: Config) -> str | None:
     )
 
 
+def _head_length(config: Config) -> str | None:
+    """Heads are trained up to a length; beyond it acceptance falls, even where the positions are there."""
+    drafter = config["drafter"]
+    limit, need = drafter.get("max_position_embeddings"), int(config["isl"]) + int(config["workload"]["osl"])
+    if drafter["method"] != "eagle3" or not limit or need <= int(limit):
+        return None
+    return (
+        f"isl={config['isl']} and workload.osl={config['workload']['osl']} pass the {limit} positions of drafter {drafter['name']} "
+        "(drafter.max_position_embeddings): expect its acceptance to fall, or the engine to stop drafting"
+    )
+
+
 def _engine_is_missing(config: Config) -> str | None:
     """A warning: plans are made on other machines than the one that measures."""
     engine = config["engine"]
@@ -138,6 +150,7 @@ def _engine_is_missing(config: Config) -> str | None:
 KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache together
 WARNINGS: tuple[Rule, ...] = (
     Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),
+    Rule("head_length", "drafter.max_position_embeddings", _head_length),
     Rule("engine_is_missing", "the engine's launcher: missing", _engine_is_missing),
 )
 RULES: tuple[Rule, ...] = (

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specsweep.orchestrator.head_config import changes
+
 
 def arguments(flags: Mapping[str, Any]) -> Iterator[str]:
     """``None`` leaves a flag out, True gives it bare, False as ``--no-…``, a list gives its values, a mapping JSON."""
@@ -26,9 +28,10 @@ def arguments(flags: Mapping[str, Any]) -> Iterator[str]:
 
 
 def model_argument(group: Mapping[str, Any], path: Path) -> tuple[str, str | None]:
-    """What an engine loads for a target or drafter, and its revision: from the hub by name, from this machine by path."""
+    """What an engine loads for a target or drafter, and its revision: from the hub by name, from this machine by path, and so a patched
+    copy of what is on the hub."""
     model = group.get("model") or {}
-    if model.get("source") == "hub":
+    if model.get("source") == "hub" and not changes(group):
         return str(model["repo"]), str(model["revision"])
     return str(path), None
 
