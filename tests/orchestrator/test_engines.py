@@ -109,3 +109,43 @@ def test_a_draft_model_without_a_model_is_refused() -> None:
         launcher("llamacpp").spec(
             config(drafter={"name": "d", "method": "draft_model"}), SessionModels(Path("t"), "aa"), n_ctx_per_slot=512
         )
+
+
+def test_a_llama_server_of_the_user_gets_the_same_settings_as_flags(tmp_path: Path) -> None:
+    binary = tmp_path / "llama-server"
+    binary.write_text("#!/bin/sh\n")
+    binary.chmod(0o755)
+    own = {"version": "b11434", "binary": str(binary), "args": {"ubatch-size": 2048}}
+    found = launcher("llamacpp").spec(config(engine=own, target={"gpus": 1}), MODELS, n_ctx_per_slot=512)
+    line = " ".join(found.argv)
+    assert line.startswith(f"{binary} --model /m/t.gguf --host {{host}} --port {{port}} --n-gpu-layers 99 --parallel 8 --ctx-size 4096 ")
+    assert "--metrics --slots --no-cache-prompt --cache-ram 0" in line
+    assert line.endswith("--spec-type ngram-simple --spec-ngram-simple-size-n 6 --spec-ngram-simple-size-m 4 --ubatch-size 2048")
+    drafting = launcher("llamacpp").spec(config(engine=own, drafter={"name": "d", "method": "eagle3"}), MODELS, n_ctx_per_slot=512)
+    assert (
+        "--spec-type draft-eagle3 --spec-draft-model /m/d.gguf --spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0.0"
+        in " ".join(drafting.argv)
+    )
+    assert launcher("llamacpp").missing(own) is None
+    assert "does not exist" in str(launcher("llamacpp").missing({"binary": "/nowhere/llama-server"}))
+
+
+def test_an_mtp_drafter_is_in_the_targets_own_file() -> None:
+    assert settings(drafter={"name": "mtp", "method": "mtp"})["drafter"] == {"type": "draft_mtp", "n_max": 4, "n_min": 0, "p_min": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "role"),
+    [
+        ({"target": {"model": {"source": "hub", "repo": "a/b", "revision": "c"}}}, "target t"),
+        ({"drafter": {"name": "h", "method": "eagle3", "model": {"source": "path", "path": "/m/head"}}}, "drafter h"),
+    ],
+)
+def test_what_is_no_gguf_is_refused_before_anything_starts(changes: dict[str, Any], role: str) -> None:
+    ((rule, reason),) = launcher("llamacpp").check(config(**changes))
+    assert rule == "gguf"
+    assert role in reason
+    assert (
+        launcher("llamacpp").check(config(drafter={"name": "h", "method": "eagle3", "model": {"source": "path", "path": "/m/h.gguf"}}))
+        == []
+    )

@@ -12,11 +12,11 @@ from specsweep.orchestrator.rules import RULES
 
 ATTACH = ("cluster=attach", "endpoint=http://h:1")
 LEARNS = "method: ngram\nstateful: true\nmatch_size: 3\n"
-OTHER = "method: eagle3\nstateful: false\n"
+OTHER = "method: suffix\nstateful: false\n"
 
 CASES = [
     ("engine_only_attached", ["engine=openai_chat"], ["engine=openai_chat", *ATTACH], ["openai_chat", "cluster=attach endpoint="]),
-    ("engine_has_drafter", ["drafter=other"], ["drafter=ngram"], ["llamacpp", "'eagle3'", "draft_model, ngram, none"]),
+    ("engine_has_drafter", ["drafter=other"], ["drafter=ngram"], ["llamacpp", "'suffix'", "draft_model, eagle3, mtp, ngram, none"]),
     ("draft_length_positive", ["drafter=ngram", "draft_length=0"], ["drafter=ngram", "draft_length=1"], ["draft_length=0", "drafter=none"]),
     ("target_has_model", ["target.model=null"], ["target=tiny"], ["smollm2-135m", "target.model"]),
     ("drafter_has_model", ["drafter=draft_model"], ["drafter=draft_model", "target=tiny"], ["smollm2-135m", "drafter.model"]),
