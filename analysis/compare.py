@@ -67,6 +67,7 @@ class Comparison:
     simulated: bool = False
     threshold: float = 0.0
     left_out: tuple[tuple[str, str], ...] = ()  # (point, why): rates that a failed check keeps out of the comparison
+    rates_asked: bool = False
 
     @property
     def shown(self) -> list[Difference]:
@@ -75,6 +76,11 @@ class Comparison:
     @property
     def regressions(self) -> list[Difference]:
         return [d for d in self.differences if d.regression]
+
+    @property
+    def no_rate_of_any(self) -> bool:
+        """Rates were asked for, and a failed check kept every one of them out: nothing is known of what the comparison is for."""
+        return self.rates_asked and bool(self.left_out) and not any(aspect_of(d.metric) == "tps" for d in self.differences)
 
     @property
     def pairs(self) -> int:
@@ -120,6 +126,7 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
         any(is_simulated(x) for x in [*first, *second]),
         threshold,
         tuple(left_out),
+        any(aspect_of(m) == "tps" for m in metrics or DEFAULT_METRICS),
     )
 
 

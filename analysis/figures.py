@@ -105,7 +105,7 @@ def pareto_figure(points: Sequence[ParetoPoint], style: Mapping[str, Style], *, 
         placed.append((ax, members))
         ax.set_xlabel("tokens/s per user")
         ax.set_ylabel("output tokens/s")
-        _from_zero(ax)
+        _from_zero(ax, [p for p in members if p.state != "invalid"])
     marks = {"frontier": any(p.state == "frontier" for p in points), "invalid": any(p.state == "invalid" for p in points)}
     _legend(figure, list(dict.fromkeys(p.series for p in points)), style, batch_size=True, **marks)
     _settle(figure)
@@ -313,9 +313,14 @@ def _grid(panels: Sequence[str], title: str, simulated: bool, *, height: float, 
     return figure, axes[: len(panels)]
 
 
-def _from_zero(ax: Axes) -> None:
-    ax.set_xlim(0, ax.get_xlim()[1] * 1.02)
-    ax.set_ylim(0, ax.get_ylim()[1] * 1.06)
+def _from_zero(ax: Axes, valid: Sequence[ParetoPoint]) -> None:
+    """The scale is that of the valid points, their intervals included: one disturbed point may be off by orders of magnitude."""
+    for values, limit, set_limit, room in (
+        ([p.x for p in valid], ax.get_xlim()[1], ax.set_xlim, 1.02),
+        ([p.y for p in valid], ax.get_ylim()[1], ax.set_ylim, 1.06),
+    ):
+        ends = [v.value if v.high is None else v.high for v in values]
+        set_limit(0, min(limit, 1.25 * max(ends, default=limit)) * room)
 
 
 def _legend(

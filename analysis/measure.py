@@ -98,6 +98,7 @@ def _checks(
     server = facts.step_clock == "server"
     latency = timing.request_latency_ms(speed.timed).values
     per_token_ms = sheet.metrics.get("tpot_ms_mean")
+    totals = acceptance.stream_totals(chosen.everything)
     found: list[checks.Check | None] = [
         *checks.load_checks(
             batch_size=facts.batch_size,
@@ -118,7 +119,16 @@ def _checks(
         checks.other_work_check(facts.other_cpu_share),
         checks.prompt_check(trace.requests, ids_sent=trace.meta.get("dialect") != "openai_chat"),
         *checks.engine_checks(trace.counters),
-        *checks.counter_checks(acceptance.stream_totals(chosen.everything), trace.counters, failed=failed, drafter=facts.drafter),
+        *checks.counter_checks(totals, trace.counters, failed=failed, drafter=facts.drafter),
+        checks.proof_check(
+            [r.read.step_state for r in chosen.main],
+            totals,
+            acceptance.apparent_accepted(chosen.everything),
+            trace.counters,
+            failed=failed,
+            drafter=facts.drafter,
+        ),
+        *_counts_checks(chosen.everything, trace),
         None if facts.baseline else checks.merge_check([r.read.step_state for r in chosen.main]),
         _step_sizes(chosen.main, facts),
         None if step_times.coalesced_share is None else checks.coalesced_check(step_times.coalesced_share, server_clock=server),
@@ -127,6 +137,15 @@ def _checks(
         checks.cut_check(sheet.metrics["share_cut"]) if "share_cut" in sheet.metrics else None,
     ]
     return [c for c in found if c is not None]
+
+
+def _counts_checks(requests: Sequence[RequestTrace], trace: PointTrace) -> list[checks.Check]:
+    tokens = [output_tokens(r) for r in requests]
+    unstreamed = sum(max(n - len(r.read.output_ids), 0) for n, r in zip(tokens, requests, strict=True) if r.read.output_ids)
+    beyond = sum(n > r.max_tokens for n, r in zip(tokens, requests, strict=True))
+    short = sum(r.read.finish_reason == "length" and n < r.max_tokens for n, r in zip(tokens, requests, strict=True))
+    counted = None if trace.counters is None else trace.counters.generation_tokens
+    return [checks.count_check(unstreamed, sum(tokens), counted), checks.cap_check(beyond, short, len(requests))]
 
 
 def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> checks.Check | None:

@@ -281,22 +281,21 @@ def crossover(rows: Sequence[Speedup]) -> str:
     if set(words) == {"slower"}:
         return f"does not pay at any batch size compared: slower at {_listed(known)}{left_out}"
     if set(words) == {"not shown"}:
-        return f"no difference shown at any batch size compared, a tie: {_listed(known)}{left_out}"
+        return f"no difference shown at any batch size compared: {_listed(known)}{left_out}"
     tail = next(i for i in range(len(words), -1, -1) if i == 0 or words[i - 1] != words[-1])  # where the last run of one verdict begins
     before = [w for w in ("faster", "not shown", "slower") if w in words[:tail]]
-    parts = [f"{_SAYS[w]} {_listed([r for r, v in zip(known[:tail], words, strict=False) if v == w])}{_TIE[w]}" for w in before]
+    parts = [f"{_SAYS[w]} {_listed([r for r, v in zip(known[:tail], words, strict=False) if v == w])}" for w in before]
     last, end = known[tail - 1].cell.batch_size, known[tail:]
     if words[-1] == "slower":
         parts.append(f"does not pay above BS {last}: slower at {_listed(end)}")
     elif words[-1] == "faster":
         parts.append(f"pays above BS {last}: {_listed(end)}")
     else:
-        parts.append(f"not shown to pay above BS {last}: no difference shown at {_listed(end)}, a tie")
+        parts.append(f"not shown to pay above BS {last}: no difference shown at {_listed(end)}")
     return "; ".join(parts) + left_out
 
 
 _SAYS = {"faster": "pays at", "slower": "slower at", "not shown": "no difference shown at"}
-_TIE = {"faster": "", "slower": "", "not shown": ", a tie"}
 
 
 def _listed(rows: Sequence[Speedup]) -> str:

@@ -68,6 +68,10 @@ class PointResult:
     raw: list[tuple[int, PlannedRequest, Exchange]] | None = None
 
 
+class ClientsUnavailable(RuntimeError):
+    """No client process can be had, since Ray does not start: nothing can be measured, here or at the next point."""
+
+
 class LostActor(RuntimeError):
     """A client process ended inside a measurement."""
 
@@ -113,15 +117,21 @@ class ClientPool:
         return tuple(self._members)
 
     def start(self, processes: int = 1) -> None:
-        """Makes ``processes`` actors ready ahead of time, so that the first point does not wait for Ray."""
-        self._ray.start(num_cpus=max(4, self._max_processes))
+        """Makes ``processes`` actors ready ahead of time, so that the first point does not wait for Ray.
+
+        Raises :class:`ClientsUnavailable` with Ray's words if it does not start.
+        """
+        try:
+            self._ray.start(num_cpus=max(4, self._max_processes))
+        except RuntimeError as error:
+            raise ClientsUnavailable(str(error)) from error
         self._grow(processes)
 
     def measure(self, load: PointLoad) -> PointResult:
         """Runs the closed loop over all actors and returns what they saw.
 
-        Raises :class:`LostActor` if one ended, ``ValueError`` for a load that cannot be split, ``RuntimeError`` if Ray does
-        not start. Failed requests raise nothing; they are rows of the trace.
+        Raises :class:`LostActor` if one ended, ``ValueError`` for a load that cannot be split,
+        :class:`ClientsUnavailable` if Ray does not start. Failed requests raise nothing; they are rows of the trace.
         """
         with self._measuring:
             self._aborted = False

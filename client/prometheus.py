@@ -16,6 +16,8 @@ Samples = Mapping[tuple[str, Labels], float]
 
 _SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\s*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$')
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_MOST = 1e18  # of any value: a sum of larger ones has no digits of its own left, and of some no float
+_MOST_POSITION_DIGITS = 4  # of a draft position: the positions become a tuple as long as the largest
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -50,7 +52,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 def total(samples: Samples, name: str) -> float | None:
     """The sum of one metric over all its label sets (engines of a data-parallel server, models). None if it is not there."""
-    values = [value for (key, _), value in samples.items() if key == name and math.isfinite(value)]
+    values = [value for (key, _), value in samples.items() if key == name and abs(value) <= _MOST]
     return math.fsum(values) if values else None
 
 
@@ -58,7 +60,7 @@ def by_label(samples: Samples, name: str, label: str) -> dict[str, float]:
     """The sums of one metric for each value of one label."""
     sums: dict[str, float] = {}
     for (key, labels), value in samples.items():
-        if key == name and math.isfinite(value):
+        if key == name and abs(value) <= _MOST:
             for label_name, label_value in labels:
                 if label_name == label:
                     sums[label_value] = sums.get(label_value, 0.0) + value
@@ -67,5 +69,7 @@ def by_label(samples: Samples, name: str, label: str) -> dict[str, float]:
 
 def by_position(samples: Samples, name: str) -> tuple[float, ...]:
     """A counter by ``position`` (0, 1, …) as a tuple in that order; a position that the page leaves out counts 0."""
-    sums = {int(p): v for p, v in by_label(samples, name, "position").items() if p.isdecimal()}
+    sums = {
+        int(p): v for p, v in by_label(samples, name, "position").items() if p.isascii() and p.isdigit() and len(p) <= _MOST_POSITION_DIGITS
+    }
     return tuple(sums.get(p, 0.0) for p in range(max(sums) + 1)) if sums else ()

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -24,6 +26,7 @@ from typing import IO, Any
 from specsweep.client.trace import Exchange
 
 _ENDED = {"timeout": "stalled", "TimeoutError": "stalled", "ConnectionResetError": "reset"}  # other recorders' words for ours
+_INT64 = 2**63
 _PLACES = (".jsonl", ".jsonl.gz")
 
 
@@ -65,7 +68,7 @@ def read_recording(path: Path) -> Recording:
                     recording.requests.append(_request(record))
                 else:
                     raise ValueError(f"unknown kind {kind!r} (known: meta, metrics, request)")
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
                 what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
                 raise ValueError(f"{path}, line {number}: not a recording of streams: {what}") from error
     if not recording.requests and not recording.metrics and not recording.meta:
@@ -76,7 +79,7 @@ def read_recording(path: Path) -> Recording:
 def _lines(stream: IO[str], path: Path) -> Iterator[str]:
     try:
         yield from (line for line in stream if line.strip())
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:  # zlib.error: a gzip file that was damaged inside
         raise ValueError(f"{path}: cannot be read as JSON lines: {error}") from error
 
 
@@ -86,18 +89,29 @@ def _request(record: Mapping[str, Any]) -> RecordedRequest:
         ended = f"connect: {ended.removeprefix('connect').lstrip(': ')}"
     headers = [line.partition(":") for line in record.get("headers") or ()]
     status = str(record.get("status") or "").split(None, 2)
-    reads = [(int(t), text.encode("latin-1")) for t, text in record.get("reads") or ()]
+    reads = [(_ns("reads", t), text.encode("latin-1")) for t, text in record.get("reads") or ()]
+    if back := next((after for (before, _), (after, _) in pairwise(reads) if after < before), None):
+        raise ValueError(f"reads run back in time at {back}: the bytes are in the order in which they came, so are their stamps")
     exchange = Exchange(
-        t_send_ns=int(record.get("t_send_ns") or 0),
+        t_send_ns=_ns("t_send_ns", record.get("t_send_ns") or 0),
         status=int(status[1]) if len(status) > 1 else 0,
         headers=[(name.strip(), value.strip()) for name, _, value in headers],
         reads=reads,
         ended=_ENDED.get(ended, ended),
-        t_end_ns=int(record.get("t_end_ns") or (reads[-1][0] if reads else 0)),
-        connect_ns=int(record.get("connect_ns") or 0),
-        attempts=int(record.get("attempts") or 1),
+        t_end_ns=_ns("t_end_ns", record.get("t_end_ns") or (reads[-1][0] if reads else 0)),
+        connect_ns=_ns("connect_ns", record.get("connect_ns") or 0),
+        attempts=_ns("attempts", record.get("attempts") or 1),
     )
     return RecordedRequest(str(record["name"]), str(record.get("path") or ""), record.get("body"), exchange, dict(record.get("plan") or {}))
+
+
+def _ns(name: str, value: object) -> int:
+    """A stamp or a count as an integer that a trace can store; recorders of other languages may write it as 12.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} holds {value!r}, not a number")
+    if not -_INT64 <= value < _INT64:  # NaN and the infinities too
+        raise ValueError(f"{name} holds {value!r}: beyond 64 bits")
+    return int(value)
 
 
 def request_record(request: RecordedRequest) -> dict[str, Any]:

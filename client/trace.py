@@ -16,10 +16,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from specsweep.client.trace_table import require_columns
 
 TRACE_SCHEMA_VERSION = 1
 
@@ -219,6 +221,8 @@ _ARROW = {
     "list[str]": pa.list_(pa.string()),
 }
 SCHEMA = pa.schema([(name, _ARROW[str(kind)]) for name, kind in _ROW])
+_NULLABLE = frozenset(name for name, kind in _ROW if "None" in str(kind))
+_WORDS = {"phase": get_args(Phase), "outcome": get_args(Outcome), "step_state": get_args(StepState), "error_kind": get_args(ErrorKind)}
 _TURN_FIELDS = tuple(f.name for f in dataclasses.fields(Turn))
 _REQUEST_FIELDS = tuple(f.name for f in dataclasses.fields(RequestTrace) if f.name != "read")
 
@@ -240,16 +244,28 @@ def to_table(trace: PointTrace) -> pa.Table:
 
 
 def from_table(table: pa.Table) -> PointTrace:
-    """The inverse of :func:`to_table`. Raises ``ValueError`` for a table that is not a trace or of a newer schema."""
+    """The inverse of :func:`to_table`. Raises ``ValueError`` for a table that is not a trace or of a newer schema; it names the column."""
     raw = (table.schema.metadata or {}).get(b"specsweep")
     if raw is None:
         raise ValueError("not a specsweep trace: the metadata key 'specsweep' is missing")
-    head = json.loads(raw)
-    if head["schema_version"] > TRACE_SCHEMA_VERSION:
-        raise ValueError(f"trace schema {head['schema_version']} is newer than this version reads ({TRACE_SCHEMA_VERSION})")
-    requests = [
-        RequestTrace(**{n: row[n] for n in _REQUEST_FIELDS}, read=Turn(**{n: row[n] for n in _TURN_FIELDS})) for row in table.to_pylist()
-    ]
+    table = require_columns(table, SCHEMA, nullable=_NULLABLE, words=_WORDS)
+    try:
+        head = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not a whole trace: its metadata are not JSON: {error}") from error
+    try:
+        version = head["schema_version"]
+        if version > TRACE_SCHEMA_VERSION:
+            raise ValueError(f"trace schema {version} is newer than this version reads ({TRACE_SCHEMA_VERSION})")
+        return _from_rows(table.to_pylist(), head)
+    except KeyError as error:
+        raise ValueError(f"not a whole trace: its metadata have no field {error}") from error
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a whole trace: its metadata cannot be read: {error}") from error
+
+
+def _from_rows(rows: Sequence[dict[str, Any]], head: dict[str, Any]) -> PointTrace:
+    requests = [RequestTrace(**{n: row[n] for n in _REQUEST_FIELDS}, read=Turn(**{n: row[n] for n in _TURN_FIELDS})) for row in rows]
     counters = head["counters"]
     if counters is not None:
         counters = EngineCounters(**{**counters, "accepted_per_pos": tuple(counters["accepted_per_pos"])})
@@ -265,11 +281,12 @@ def from_table(table: pa.Table) -> PointTrace:
 
 
 def write_trace(trace: PointTrace, path: Path) -> None:
-    pq.write_table(to_table(trace), path, compression="zstd")
+    pq.write_table(to_table(trace), path, compression="zstd", write_page_checksum=True)
 
 
 def read_trace(path: Path) -> PointTrace:
-    return from_table(pq.read_table(path))
+    """Raises ``ValueError`` or ``OSError`` for a file that is no trace, or that is not what was written (pages carry a checksum)."""
+    return from_table(pq.read_table(path, page_checksum_verification=True))
 
 
 def ok(requests: Iterable[RequestTrace]) -> list[RequestTrace]:

@@ -12,6 +12,7 @@ option that ships.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -22,6 +23,7 @@ from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import (
     GROUP_AXES,
     GROUPS,
+    MAX_REPEATS,
     SCALAR_AXES,
     SWEEP_WIDE,
     check_tree,
@@ -180,7 +182,7 @@ def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str,
         settings=tuple(others),
         base=base,
         tree=tree,
-        warnings=(*warnings, *warning),
+        warnings=(*warnings, *warning, *_no_token(base)),
     )
 
 
@@ -257,8 +259,17 @@ def _refuse_unknown_top(settings: Iterable[Setting], config: Mapping[str, Any]) 
         top = setting.key.partition(".")[0]
         if top not in known and setting.action in ("set", "delete"):
             raise ConfigError(f"{setting.text}: {one_of(top, known, 'the known keys')}; to add a key of your own write +{setting.key}=…")
+        always = setting.key in (f"{g}.name" for g in GROUPS) if top in GROUPS else top in config
+        if setting.action == "delete" and always:
+            raise ConfigError(f"{setting.text}: {setting.key} cannot be removed, only set: {_how_to_set(setting.key, config)}")
         if setting.swept and any(setting.key == k or setting.key.startswith(f"{k}.") for k in SWEEP_WIDE):
             raise ConfigError(f"{setting.text}: {setting.key} has one value for the whole sweep, it is not an axis")
+
+
+def _how_to_set(key: str, config: Mapping[str, Any]) -> str:
+    """``key=…``, or of a mapping its keys."""
+    inner = config.get(key)
+    return ", ".join(f"{key}.{name}=…" for name in inner) if isinstance(inner, Mapping) else f"{key}=…"
 
 
 def _sweep_wide(config: dict[str, Any], settings: Iterable[Setting]) -> dict[str, Any]:
@@ -292,6 +303,14 @@ def _check_places(base: Mapping[str, Any]) -> None:
         raise ConfigError(f"tracking.uri={uri}: the folder {missing} does not exist; make it, or leave tracking.uri out")
 
 
+def _no_token(base: Mapping[str, Any]) -> list[str]:
+    """A warning: plans are made on other machines than the one that measures. A run refuses it."""
+    name = base["cluster"].get("token_env")
+    if base["cluster"].get("kind") != "attach" or not name or os.environ.get(str(name), "").strip():
+        return []
+    return [f"cluster.token_env={name}: the environment has no such variable; a run needs it, or cluster.token_env=null"]
+
+
 def _repeats(base: Mapping[str, Any], repeat: tuple[Any, ...], given: bool) -> tuple[tuple[Any, ...], list[str]]:
     """``repeats=3`` is short for the axis ``repeat=1,2,3``."""
     count = base.get("repeats")
@@ -301,6 +320,8 @@ def _repeats(base: Mapping[str, Any], repeat: tuple[Any, ...], given: bool) -> t
                 f"repeats={count} and repeat={','.join(map(str, repeat))} both say which repetitions to measure; give one of them"
             )
         return tuple(range(1, count + 1)), []
+    if len(repeat) > MAX_REPEATS:
+        raise ConfigError(f"repeat has {len(repeat):,} values; at most {MAX_REPEATS:,} make sense")
     if given and len(repeat) == 1 and repeat[0] > 1:
         return repeat, [
             f"repeat={repeat[0]} measures repetition number {repeat[0]} alone; for {repeat[0]} repetitions write repeats={repeat[0]}"

@@ -80,9 +80,9 @@ def guessed(points: Sequence[Point], history: Mapping[str, float]) -> set[str]:
 
 
 def measured_seconds(attempts: Sequence[Any]) -> float | None:
-    """How long the newest measured attempt of a point took; None if there is none (or its times cannot be read)."""
+    """How long the newest valid attempt of a point took; None if there is none (or its times cannot be read)."""
     for attempt in reversed(attempts):
-        if attempt.point.get("status") != "measured":
+        if attempt.point.get("status") != "measured" or not attempt.valid:  # what disturbed it took time, too
             continue
         try:
             started, finished = (datetime.fromisoformat(attempt.point[k]) for k in ("started_utc", "finished_utc"))

@@ -10,7 +10,9 @@
     │   └── EngineTerminal             will not: out of memory, bad flag, missing file, wrong model
     ├── RequestError          exit 4   too many failed requests on a point
     ├── ClientError           exit 6   our own measuring side: a lost actor, a clock, a bug
-    │   └── StoreError                 results cannot be written (a full disk): ends the run, since what it measured would be lost
+    │   └── RunError                   nothing more can be measured: ends the run, points that are left stay missing
+    │       ├── StoreError             results cannot be written (a full disk): what it measured would be lost
+    │       └── NoClientsError         no client process comes up: every further point would fail for the same reason
     └── TrackingError         exit 0   MLflow is away; never ends a sweep
 
 Errors carry what a person needs to act: a message that names the field, the value and what to do, and ``evidence`` (the
@@ -65,7 +67,15 @@ class ClientError(SpecsweepError):
     exit_code = 6
 
 
-class StoreError(ClientError):
+class RunError(ClientError):
+    pass
+
+
+class StoreError(RunError):
+    pass
+
+
+class NoClientsError(RunError):
     pass
 
 

@@ -70,13 +70,14 @@ class Field:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _COUNT = Field("int", 1)
+MAX_REPEATS = 10_000  # each is an engine start of every arm, so that more are a slip
 FIELDS: Mapping[str, Field] = {
     "batch_size": Field("int", 1, 65536),
-    "draft_length": Field("int", 0),
+    "draft_length": Field("int", 0, 65536),
     "isl": _COUNT,
     "temperature": Field("float", 0),
     "repeat": _COUNT,
-    "repeats": Field("int", 1, optional=True),
+    "repeats": Field("int", 1, MAX_REPEATS, optional=True),
     "seed": Field("int", 0, 2**32 - 2),  # of 32 bits in most engines, and 2**32 - 1 means "any" to llama.cpp
     "record_raw": Field("bool"),
     "rerun": Field("choice", choices=("failed", "invalid", "all")),
@@ -87,6 +88,9 @@ FIELDS: Mapping[str, Field] = {
     "engine.max_batch": Field("int", 1, optional=True),
     "engine.threads": Field("int", 1, optional=True),
     "engine.port": Field("int", 1, 65535, optional=True),
+    "engine.speedup": Field("float", 0, above=True),
+    "engine.max_batched_tokens": Field("int", 1, optional=True),
+    "engine.kv_tokens": Field("int", 1, optional=True),
     "engine.startup_timeout_s": Field("float", 0, above=True),
     "engine.dialect": Field("choice", choices=("llamacpp", "vllm", "sglang", "trtllm", "openai_chat")),
     "engine.step_clock": Field("choice", choices=("client", "server")),
@@ -177,13 +181,24 @@ def _hint(key: str, value: Any) -> str:
 
 
 def folder(key: str, value: Any) -> Path:
-    """The folder that a setting names. Raises ConfigError for none (an unset variable in a shell), and for a home that is not known."""
+    """The folder that a setting names, there or not yet.
+
+    Raises ConfigError for none (an unset variable in a shell), for a home that is not known, and for what is a file, or is below one.
+    """
     if not str(value or "").strip():
         raise ConfigError(f"{key}={value or ''}: no folder is named; write {key}=DIR")
     try:
-        return Path(str(value)).expanduser()
+        path = Path(str(value)).expanduser()
     except RuntimeError as error:
         raise ConfigError(f"{key}={value}: it is not known where that home is; write the folder out, {key}=/…") from error
+    try:
+        there = next((p for p in (path, *path.parents) if p.exists()), None)
+    except (OSError, ValueError) as error:  # a name that is too long, a folder that may not be entered, a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{key}={value}: cannot be a folder: {reason}; give another one with {key}=DIR") from error
+    if there is not None and not there.is_dir():
+        raise ConfigError(f"{key}={value}: {there} is a file, a folder is needed; give another one with {key}=DIR")
+    return path
 
 
 def sweep_name(value: object) -> str:

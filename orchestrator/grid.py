@@ -262,12 +262,21 @@ def _atom(value: int | str | None) -> tuple[int | str | None, str]:
 # -- what the grid as a whole refuses or collapses
 
 
-def _refuse_too_many(sweep: SweepConfig) -> None:
+def cells(sweep: SweepConfig) -> int:
+    """How many combinations of values the grid has, before anything is left out."""
+    return math.prod(_sizes(sweep).values())
+
+
+def _sizes(sweep: SweepConfig) -> dict[str, int]:
     sizes = {**{g: len(v) for g, v in sweep.groups.items()}, **{a: len(v) for a, v in sweep.scalars.items()}}
-    sizes |= {s.key: len(s.values) for s in sweep.settings if s.swept}
-    if (cells := math.prod(sizes.values())) > MAX_CELLS:
+    return sizes | {s.key: len(s.values) for s in sweep.settings if s.swept}
+
+
+def _refuse_too_many(sweep: SweepConfig) -> None:
+    sizes = _sizes(sweep)
+    if (count := math.prod(sizes.values())) > MAX_CELLS:
         factors = " × ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
-        raise ConfigError(f"the grid has {cells:,} cells ({factors}); at most {MAX_CELLS:,} can be planned, split the sweep")
+        raise ConfigError(f"the grid has {count:,} cells ({factors}); at most {MAX_CELLS:,} can be planned, split the sweep")
 
 
 def _refuse_missing_everywhere(sweep: SweepConfig, variants: Sequence[Variant]) -> None:

@@ -29,7 +29,21 @@ SCHEMA_VERSION = 1
 # Keys of the groups that say where, how long and at what estimated cost, and facts about a model that its content implies.
 UNDECLARED: Mapping[str, frozenset[str]] = {
     "engine": frozenset({"port", "python", "command", "binary", "startup_timeout_s", "step_clock", "cost", "description"}),
-    "target": frozenset({"name", "model", "draft_model", "vocab_size", "max_model_len", "cost", "description"}),
+    "target": frozenset(
+        {
+            "name",
+            "model",
+            "draft_model",
+            "eagle3",
+            "architecture",
+            "mtp_predict",
+            "memory",
+            "vocab_size",
+            "max_model_len",
+            "cost",
+            "description",
+        }
+    ),
     "drafter": frozenset({"name", "model", "vocab_size", "cost", "description"}),
     "workload": frozenset({"name", "cost", "description"}),
 }

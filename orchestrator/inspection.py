@@ -24,8 +24,13 @@ from specsweep.client.trace import EngineCounters, PointTrace, RequestTrace, rea
 from specsweep.client.trace import ok as succeeded
 from specsweep.orchestrator.errors import ConfigError
 
-_DRAFT_FLAGS = (r"--spec-draft-n-max[ =](\d+)", r'"?num_speculative_tokens"?\s*[:=]\s*(\d+)', r"--speculative-num-steps[ =](\d+)")
+_DRAFT_FLAGS = (
+    r"--spec-draft-n-max[ =](\d{1,4})\b",
+    r'"?num_speculative_tokens"?\s*[:=]\s*(\d{1,4})\b',
+    r"--speculative-num-steps[ =](\d{1,4})\b",
+)
 _PATHS = {"/completion": "llamacpp", "/generate": "sglang", "/v1/completions": "vllm", "/v1/chat/completions": "openai_chat"}
+MOST_DRAFT_LENGTH = 4096  # a larger one is a slip, and steps of that length would be assumed
 _PARQUET = b"PAR1"
 
 
@@ -91,7 +96,7 @@ def of_recording(path: Path, recording: Recording, *, dialect_name: str | None, 
     requests = [_read(index, request, wire, length) for index, request in enumerate(recording.requests)]
     return Inspection(
         path=path,
-        kind="recording",
+        kind="recording" + (", simulated" if recording.meta.get("simulated") else ""),
         label=str(recording.meta.get("label") or "").strip(" :"),
         version=_version(recording.meta.get("version")),
         dialect=wire.name,
@@ -122,8 +127,8 @@ def _draft_length(meta: Mapping[str, Any], given: int | None) -> tuple[int | Non
         return given, "--draft-length"
     recorded = meta.get("draft_length")
     if recorded is not None:
-        if type(recorded) is not int or recorded < 0:
-            raise ValueError(f"draft_length is {recorded!r}, not a count")
+        if type(recorded) is not int or not 0 <= recorded <= MOST_DRAFT_LENGTH:
+            raise ValueError(f"draft_length is {str(recorded)[:40]!r}, not a count from 0 to {MOST_DRAFT_LENGTH}")
         return recorded, "the recording"
     for flag in _DRAFT_FLAGS:
         if found := re.search(flag, str(meta.get("label") or "")):
@@ -159,7 +164,7 @@ def _read(index: int, request: RecordedRequest, wire: Dialect, draft_length: int
         phase="ramp" if plan.get("phase") == "ramp" else "main",
         pass_index=0,
         n_prompt=n_prompt if n_prompt is not None else -1,
-        max_tokens=asked if isinstance(asked, int) else -1,
+        max_tokens=asked if type(asked) is int and 0 <= asked < 2**31 else -1,
         actor=0,
         slot=0,
         t_send_ns=exchange.t_send_ns,

@@ -3,18 +3,22 @@
 A point ends in one of two ways, measured or failed, and either is a result: it is committed to the store first, because that is the
 truth, and then counted, shown and projected to MLflow. Everything that ends a point goes through :meth:`Ledger.account`, so that no
 point of a run is lost or counted twice, whoever ended it: the measurement itself, its prompts, or the session it was part of.
+
+A measurement that the store will not take (a number that is none, say) makes its point a failed one, with the reason. Should even
+that be refused, the point is counted as unrecorded, and the run says so and does not end well. What goes wrong after a point is in
+the store costs nothing but what was to be shown.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from specsweep.orchestrator.environment import provenance, stable
-from specsweep.orchestrator.errors import ClientError, SpecsweepError
+from specsweep.orchestrator.errors import ClientError, RunError, SpecsweepError
 from specsweep.orchestrator.identity import env_id
 from specsweep.orchestrator.measuring import Measured
 from specsweep.orchestrator.points import Point
@@ -42,6 +46,7 @@ class Outcome:
     measured: int = 0
     invalid: int = 0
     failed: int = 0
+    unrecorded: int = 0  # of the failed ones, those that the store did not take: they are missing there
     worst: SpecsweepError | None = None
 
 
@@ -69,30 +74,69 @@ class Ledger:
         self.tally.requests_done += requests
 
     def account(self, ending: Ending) -> None:
-        if isinstance(ending.result, SpecsweepError):
-            self._failed(ending, ending.result)
+        """Lands the point. Raises ``RunError`` alone (the disk is full); every other trouble is told with the point that met it."""
+        ending, recorded = self._committed(ending)
+        self._count(ending.result, recorded)
+        try:
+            self._tell(ending)
+        except Exception as bug:  # the point is safe in the store
+            self.event("not_told", point_id=ending.point.point_id, reason=internal_error(bug).evidence)
+
+    def _committed(self, ending: Ending) -> tuple[Ending, bool]:
+        """How the point ends in the store, and whether the store took even that."""
+        while True:
+            try:
+                self._commit(ending)
+                return ending, True
+            except RunError:
+                raise
+            except Exception as refusal:
+                self.event("not_recorded", point_id=ending.point.point_id, reason=internal_error(refusal).evidence)
+                simpler = _simpler(ending, refusal)
+                if simpler is None:
+                    return ending, False
+                ending = simpler
+
+    def _commit(self, ending: Ending) -> None:
+        result, record = ending.result, _record(ending)
+        if isinstance(result, SpecsweepError):
+            record |= {"status": "failed", "error": {"kind": type(result).__name__, "message": result.message}}
+            self.store.commit(record, None, None, {"engine.log": result.evidence} if result.evidence else {})
         else:
-            self._measured(ending, ending.result)
+            record |= {"status": "measured", "error": None, "machine": dict(ending.machine)}
+            self.store.commit(record, result.measurement, result.trace, result.evidence)
+
+    def _count(self, result: Measured | SpecsweepError, recorded: bool) -> None:
+        if isinstance(result, SpecsweepError):
+            self.outcome.failed += 1
+            self.outcome.unrecorded += not recorded
+            self.tally.failed += 1
+            self.outcome.worst = self.outcome.worst or result
+            return
+        self.outcome.measured += 1
+        self.tally.landed += 1
+        if not result.measurement.get("validity", {}).get("valid"):  # as the store reads it
+            self.outcome.invalid += 1
+            self.tally.invalid += 1
+
+    def _tell(self, ending: Ending) -> None:
+        if isinstance(ending.result, SpecsweepError):
+            self.progress.failed(ending.point, ending.result.message.splitlines()[0])
+        else:
+            self.progress.landed(ending.point, ending.result.measurement)
         if self.tracker is not None and (attempt := self.store.latest(ending.point.point_id)) is not None:
             self.tracker.attempt(attempt)
 
-    def _measured(self, ending: Ending, measured: Measured) -> None:
-        record = {**_record(ending), "status": "measured", "error": None, "machine": dict(ending.machine)}
-        self.store.commit(record, measured.measurement, measured.trace, measured.evidence)
-        self.outcome.measured += 1
-        self.tally.landed += 1
-        if not measured.measurement["validity"]["valid"]:
-            self.outcome.invalid += 1
-            self.tally.invalid += 1
-        self.progress.landed(ending.point, measured.measurement)
 
-    def _failed(self, ending: Ending, error: SpecsweepError) -> None:
-        record = {**_record(ending), "status": "failed", "error": {"kind": type(error).__name__, "message": error.message}}
-        self.store.commit(record, None, None, {"engine.log": error.evidence} if error.evidence else {})
-        self.outcome.failed += 1
-        self.tally.failed += 1
-        self.outcome.worst = self.outcome.worst or error
-        self.progress.failed(ending.point, error.message.splitlines()[0])
+def _simpler(ending: Ending, refusal: Exception) -> Ending | None:
+    """What is left to record of a point after the store refused ``ending``: the failure, then the failure alone, then nothing."""
+    if isinstance(ending.result, Measured):
+        why = internal_error(refusal)
+        error = ClientError(f"it was measured, but the result cannot be kept: {why.message}", evidence=why.evidence)
+        return replace(ending, result=error)
+    if ending.env:
+        return replace(ending, env={})
+    return None
 
 
 def _record(ending: Ending) -> dict[str, Any]:

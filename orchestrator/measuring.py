@@ -140,7 +140,7 @@ async def measure_point(
 ) -> Measured:
     """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find.
 
-    ``found``: what is known of the running engine (``version``, ``slots`` where it says).
+    ``found``: what is known of the running engine (``version``, ``slots`` and ``simulated`` where it says).
     """
     config = point.config
     engine_version = str(found.get("version", "unknown"))
@@ -172,6 +172,7 @@ async def measure_point(
     if after.counters is not None and before.counters is not None:
         trace.counters = after.counters - before.counters
     trace.running_max = gauges.running_max
+    trace.simulated = bool(found.get("simulated"))
     trace.meta |= {"dialect": wire.name, "engine_version": engine_version, "point_id": point.point_id}
     facts = PointFacts(
         batch_size=int(point.axes["batch_size"]),
@@ -186,7 +187,7 @@ async def measure_point(
     numbers = await asyncio.to_thread(measure, trace, facts)
     evidence: dict[str, str | bytes] = {}
     if result.raw is not None:
-        evidence["raw.jsonl.gz"] = await asyncio.to_thread(recording, point, wire, engine_version, result.raw, before.text, after.text)
+        evidence["raw.jsonl.gz"] = await asyncio.to_thread(recording, point, wire, found, result.raw, before.text, after.text)
     return Measured(trace, numbers, evidence)
 
 
@@ -198,7 +199,7 @@ async def _in_thread(pool: ClientPool, load: PointLoad) -> PointResult:
         raise
 
 
-def recording(point: Point, wire: Dialect, engine_version: str, raw: Any, before: str, after: str) -> bytes:
+def recording(point: Point, wire: Dialect, found: Mapping[str, Any], raw: Any, before: str, after: str) -> bytes:
     """The raw exchanges of a point in the recording format, as ``specsweep inspect`` reads it."""
     with tempfile.TemporaryDirectory(prefix="specsweep-raw-") as folder:
         path = Path(folder, "raw.jsonl.gz")
@@ -206,8 +207,9 @@ def recording(point: Point, wire: Dialect, engine_version: str, raw: Any, before
             writer.meta(
                 label=f"{point.short_id} {point.axes['engine']} {point.axes['drafter']}",
                 dialect=wire.name,
-                version=engine_version,
+                version=str(found.get("version", "unknown")),
                 draft_length=0 if point.is_baseline else point.axes["draft_length"],
+                **({"simulated": True} if found.get("simulated") else {}),
             )
             writer.metrics("before", before)
             for name, planned, exchange in raw:

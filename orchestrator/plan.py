@@ -77,8 +77,11 @@ def order(sessions: Sequence[Session]) -> list[Session]:
         blocks.setdefault((engine, target, cluster, hardware), []).append(session)
     ordered: list[Session] = []
     for block in sorted(blocks.values(), key=_block_cost):
-        for repeat in sorted({_repeat(s) for s in block}):
-            arms = sorted((s for s in block if _repeat(s) == repeat), key=_arm_order)
+        rounds: dict[int, list[Session]] = {}
+        for session in block:
+            rounds.setdefault(_repeat(session), []).append(session)
+        for repeat, members in sorted(rounds.items()):
+            arms = sorted(members, key=_arm_order)
             ordered += arms if repeat % 2 else arms[::-1]
     return ordered
 

@@ -1,8 +1,8 @@
 """One point on a running engine: a quiet host, the measurement, and the search for what went wrong if it did.
 
-Whatever happens to a point is its :class:`Ending` and no exception, so that the session can account for it and go on. What a failed
-request cannot say itself is asked of the engine afterwards: broken connections and an engine that has ended are one fact, and the
-fact is the engine's.
+Whatever happens to a point is its :class:`Ending` and no exception, so that the session can account for it and go on; only what would
+happen to every other point too (no client process comes up) is none of its own and ends the run. What a failed request cannot say
+itself is asked of the engine afterwards: broken connections and an engine that has ended are one fact, and the fact is the engine's.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specsweep.client.actors import ClientPool
+from specsweep.client.actors import ClientPool, ClientsUnavailable
 from specsweep.client.trace import PlannedRequest
 from specsweep.orchestrator.clusters import Cluster, RunningEngine
 from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import gpus
-from specsweep.orchestrator.errors import ClientError, EngineError, SpecsweepError
+from specsweep.orchestrator.errors import ClientError, EngineError, NoClientsError, RunError, SpecsweepError
 from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
 from specsweep.orchestrator.measuring import Measured, measure_point
 from specsweep.orchestrator.points import Point, Session
@@ -55,7 +55,10 @@ class EngineDied(EngineError):
 
 
 async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger, *, estimate_s: float) -> Ending:
-    """Measures the point; does not account for it. If the result is an ``EngineError``, the engine can serve no other point."""
+    """Measures the point; does not account for it. If the result is an ``EngineError``, the engine can serve no other point.
+
+    Raises ``NoClientsError``, which says nothing about the point.
+    """
     ledger.begin(point, len(requests))
     busy = await bench.place.quiet()
     began, started = time.monotonic(), utc_now()
@@ -70,6 +73,8 @@ async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench
     result: Measured | SpecsweepError
     try:
         result = await _measured(point, requests, bench, ledger)
+    except RunError:
+        raise
     except SpecsweepError as error:
         result = error
     except Exception as bug:  # of ours: it costs this point, and is told in full
@@ -85,9 +90,21 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     while True:
         try:
             return await measure_point(point, list(requests), bench.engine, bench.pool, found=bench.env["engine"], actors=bench.actors)
+        except ClientsUnavailable as error:
+            if tries == POINT_TRIES:
+                raise no_clients(error) from error
+            tries += 1
+            ledger.progress.say(f"{error}; starting it once more")
         except RuntimeError as lost:  # LostActor, or Ray itself
             ledger.event("actor_lost", point_id=point.point_id, fact=str(lost))
             if tries == POINT_TRIES or bench.engine.ended() is not None:
                 raise ClientError(f"a client process was lost while {label(point)} was measured: {lost}") from lost
             tries += 1
             ledger.progress.say(f"{label(point)}: {lost}; measuring it once more with fresh clients")
+
+
+def no_clients(error: ClientsUnavailable) -> NoClientsError:
+    return NoClientsError(
+        f"no client process can be started, so nothing can be measured: {error}; points that are left stay missing, and the same "
+        "command measures them once Ray starts"
+    )

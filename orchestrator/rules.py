@@ -83,9 +83,12 @@ def _batch_fits_engine(config: Config) -> str | None:
 def _fits_context(config: Config) -> str | None:
     limit = config["target"].get("max_model_len")
     isl, osl = config["isl"], config["workload"]["osl"]
-    if limit is None or isl + osl <= limit:
+    drafted = 0 if config["drafter"]["method"] == "none" else config["draft_length"] or 0  # the last step drafts past the answer's end
+    need = isl + osl + drafted
+    if limit is None or need <= limit:
         return None
-    return f"isl={isl} and workload.osl={osl} need {isl + osl} tokens; target.max_model_len={limit}"
+    drafting = f" and draft_length={drafted}" if drafted else ""
+    return f"isl={isl} and workload.osl={osl}{drafting} need {need} tokens; target.max_model_len={limit}"
 
 
 def _enough_prompts(config: Config) -> str | None:

@@ -3,26 +3,33 @@
 The rules of failure live here. Prompts that cannot be had cost their point alone. A start that can heal is tried once more. An engine
 that dies costs the point in flight and is started again for the points that are left, until it dies twice in a row without a point
 between. What then remains, or anything that nobody foresaw, fails the points that are left, each with the reason; the session itself
-never raises. It owns everything that it knows of its engine, so that sessions do not meet in anything but the ledger and the clients.
+never raises, unless there is no going on for any session (a full disk, no client process). It owns everything that it knows of its
+engine, so that sessions do not meet in anything but the ledger and the clients.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from specsweep.client.actors import ClientPool
 from specsweep.client.dialects import dialect
 from specsweep.client.scrape import fetch_json
+from specsweep.client.sim.truth import prompt_key
+from specsweep.client.sim.wire import ABOUT_PATH
 from specsweep.client.trace import PlannedRequest, Sampling
 from specsweep.client.warmup import WARMUP_PROMPT, WARMUP_TOKENS, warm_up
+from specsweep.client.workload import PromptSet
 from specsweep.orchestrator.clusters import Cluster, RunningEngine, cluster
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
+from specsweep.orchestrator.engines.verdicts import false_start
 from specsweep.orchestrator.environment import environment
-from specsweep.orchestrator.errors import EngineError, EngineRetryable, SpecsweepError, StoreError
+from specsweep.orchestrator.errors import EngineError, EngineRetryable, NoClientsError, RunError, SpecsweepError
 from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
 from specsweep.orchestrator.measuring import requests_of
 from specsweep.orchestrator.point_run import Bench, EngineDied, run_point
@@ -55,11 +62,11 @@ class SessionRun:
     _env: dict[str, Any] = field(default_factory=dict)  # of the engine that was started last
 
     async def run(self) -> None:
-        """Whatever goes wrong, every point that was left is accounted for at the end. Raises StoreError alone: no account can be kept."""
+        """Whatever goes wrong, every point that was left is accounted for at the end. Raises RunError alone: there is no going on."""
         self.ledger.event("session_started", session_id=self.session.session_id, points=[p.point_id for p in self.left])
         try:
             await self._serve()
-        except StoreError:
+        except RunError:
             raise
         except SpecsweepError as error:
             self._fail_what_is_left(error)
@@ -74,6 +81,9 @@ class SessionRun:
         if not self.left:
             return
         spec = _spec(self.session, models, await asyncio.to_thread(self.preparation.context_per_slot, self.left))
+        if getattr(launcher(spec.engine), "wants_prompts", False):
+            sets = [await asyncio.to_thread(self.preparation.prompts, point) for point in self.left]
+            spec = replace(spec, files={**spec.files, "prompts.json": json.dumps(categories_of(sets))})
         deaths = 0
         while self.left:
             measured = self.ledger.outcome.measured
@@ -103,8 +113,7 @@ class SessionRun:
                 point = self.left[0]
                 requests = self._requests[point.point_id]
                 ending = await run_point(point, requests, bench, self.ledger, estimate_s=estimates[point.point_id])
-                self.left.remove(point)
-                self.ledger.account(ending)
+                self._account(point, ending)
                 if isinstance(ending.result, EngineError):
                     raise ending.result
 
@@ -127,9 +136,14 @@ class SessionRun:
 
     async def _ready(self, place: Cluster, engine: RunningEngine, spec: EngineSpec) -> Bench:
         """Asks the engine what it is, warms it up, and waits for the clients if they are slower than it was."""
+        if spec.gpus and (fallen_back := false_start(spec.engine, engine.log())) is not None:
+            raise fallen_back
         engine_side = launcher(spec.engine)
         answers = {path: await fetch_json(engine.base_url + path, headers=dict(engine.headers)) for path in engine_side.fact_paths}
-        self._env = environment(spec, engine_side.facts(answers), place.host_facts())
+        facts = engine_side.facts(answers)
+        if self.session.config["cluster"]["kind"] == "attach" and (about := await fetch_json(engine.base_url + ABOUT_PATH)):
+            facts |= {"simulated": bool(about.get("simulated"))} if isinstance(about, dict) else {}
+        self._env = environment(spec, facts, place.host_facts())
         bench = Bench(self.session, place, engine, self._env, self.clients.pool, self.actors)
         self.ledger.progress.session(self.session, f"{_words(self.session)}: ready, warming up")
         await self._warm_up(bench)
@@ -137,6 +151,8 @@ class SessionRun:
         if not self.clients.starting.done():
             self.ledger.progress.session(self.session, "waiting for the client processes")
             await asyncio.wait([self.clients.starting])
+        if isinstance(error := self.clients.starting.exception(), NoClientsError):
+            raise error
         return bench
 
     async def _warm_up(self, bench: Bench) -> None:
@@ -164,8 +180,17 @@ class SessionRun:
             self._fail(point, error)
 
     def _fail(self, point: Point, error: SpecsweepError) -> None:
+        self._account(point, Ending(point, self.session.session_id, self._env, utc_now(), error))
+
+    def _account(self, point: Point, ending: Ending) -> None:
+        """In this order: a point that is not accounted for is still left, and whatever ends the session accounts for it."""
+        self.ledger.account(ending)
         self.left.remove(point)
-        self.ledger.account(Ending(point, self.session.session_id, self._env, utc_now(), error))
+
+
+def categories_of(sets: Iterable[PromptSet]) -> dict[str, str]:
+    """Prompt key → category: what a simulated engine has to know of a prompt and cannot learn from a request."""
+    return {prompt_key(prompt.ids): prompt.category for found in sets for prompt in (*found.main, *found.ramp) if prompt.ids}
 
 
 def _words(session: Session) -> str:

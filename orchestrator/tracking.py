@@ -33,6 +33,7 @@ from specsweep.orchestrator.fields import missing_database_folder
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_record import SweepView
 from specsweep.orchestrator.tracking_mlflow import Experiment, connect, shown
+from specsweep.orchestrator.typed_paths import as_typed
 
 START_S, ATTEMPT_S, FINISH_S = 60.0, 8.0, 60.0  # how long a sweep waits for MLflow at most
 RETRY_AFTER_S = 60.0
@@ -188,7 +189,7 @@ class Tracker:
     def catch_up(self) -> str:
         """The command that brings MLflow up to date afterwards."""
         where = "" if self.uri == tracking_uri(self._store) else f" --uri {shlex.quote(shown(self.uri))}"
-        return f"specsweep sync {self._sweep} store={self._store.root}{where}"
+        return f"specsweep sync {self._sweep} {shlex.quote(as_typed('store', self._store.root))}{where}"
 
     def start(self) -> None:
         """Begins to open the experiment and returns at once. The plan must have been written."""

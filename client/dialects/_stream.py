@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from specsweep.client.dialects._plausible import require
 from specsweep.client.trace import ErrorKind, Exchange, Turn
 from specsweep.client.wire import Body, dechunk, header, split_events
 
@@ -20,6 +21,11 @@ _FINISHED = ("length", "stop")
 _SHOWN = 300  # characters of a server's answer that are kept in an error message
 
 Json = dict[str, Any]
+
+# What json.loads raises: no JSON at all (no UTF-8, an integer of thousands of digits), or nested deeper than the interpreter's stack.
+_NOT_JSON = (ValueError, RecursionError)
+# What reading JSON of an unexpected shape raises. ArithmeticError: a number that no float holds.
+_NOT_OF_THIS_SHAPE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -74,7 +80,7 @@ def _events(body: Body) -> Stream:
             continue
         try:
             event = loads(data.decode())
-        except ValueError as error:
+        except _NOT_JSON as error:
             stream.broken = stream.broken or f"an event is not JSON ({error}): {data[:80]!r}"
             continue
         if type(event) is not dict:
@@ -92,7 +98,7 @@ def _unfinished(rest: bytes, stream: Stream) -> str:
     """Bytes after the last complete event: a cut event, or a bare JSON error that is no event at all."""
     try:
         bare = json.loads(rest.decode())
-    except ValueError:
+    except _NOT_JSON:
         return f"the last event was cut after {len(rest)} bytes: {rest[:60]!r}"
     if isinstance(bare, dict) and bare.get("error"):
         stream.error = stream.error or error_words(bare["error"])
@@ -112,7 +118,7 @@ def _error_body(body: Body) -> str:
     data = b"".join(piece for _, piece in body.pieces)
     try:
         answer = json.loads(data.decode())
-    except ValueError:
+    except _NOT_JSON:
         return data[:_SHOWN].decode("utf-8", "replace").strip() or "no body"
     if isinstance(answer, dict):
         return error_words(answer.get("error") or answer.get("detail") or answer)
@@ -125,9 +131,12 @@ def fail(turn: Turn, kind: ErrorKind, words: str) -> None:
         turn.outcome, turn.error_kind, turn.error = "failed", kind, words
 
 
-def judge(turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, finish: str, n_prompt: int | None) -> None:
+def judge(
+    turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, finish: str, n_prompt: int | None, counts_all: bool = False
+) -> None:
     """Sets the outcome of a stream. ``terminated``: the terminator of this wire was seen; ``finish``: the server's finish reason.
 
+    ``counts_all``: this wire streams every id that the server counts, so a count above the ids is no lost id but a contradiction.
     ``turn`` must already hold the tokens and the server's counts.
     """
     seen = f"after {sum(turn.chunk_tokens)} tokens" if turn.chunk_tokens else "before the first token"
@@ -152,6 +161,8 @@ def judge(turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, f
         fail(turn, "no_finish", f"the body is complete but the stream has no {'finish reason' if terminated else 'terminator'} ({seen})")
     elif n_prompt is not None and turn.n_prompt_server is not None and turn.n_prompt_server != n_prompt:
         fail(turn, "prompt_mismatch", f"sent {n_prompt} prompt tokens, the server counted {turn.n_prompt_server}: it added or dropped some")
+    elif contradiction := _miscounted(turn, counts_all=counts_all):
+        fail(turn, "protocol", contradiction)
     elif not turn.chunk_tokens and not turn.n_completion_server:
         fail(turn, "empty", "the stream finished without a single token")
     elif not turn.error_kind:
@@ -167,30 +178,41 @@ def judge(turn: Turn, stream: Stream, exchange: Exchange, *, terminated: bool, f
         turn.notes.append(stream.rest)
 
 
+def _miscounted(turn: Turn, *, counts_all: bool) -> str:
+    """Why the server's count of output tokens and what it streamed exclude each other; "" if they do not.
+
+    More than was streamed can be a cause that is known: tokens that are no event (llama-server), ids that were lost (SGLang). Fewer
+    has none, and rates over either number would be made up.
+    """
+    counted, streamed = turn.n_completion_server, len(turn.output_ids)
+    if counted is None:
+        return ""
+    if counted < streamed or (counts_all and turn.chunk_tokens and counted != streamed):
+        return f"the server counted {counted} output tokens and streamed {streamed} ids: one of the two is wrong"
+    if turn.chunk_tokens and not counted:
+        return f"the server counted no output token and streamed {len(turn.chunk_tokens)} chunks with some"
+    return ""
+
+
 def read_guarded(parse: Callable[[Turn], None]) -> Turn:
     """Runs a dialect's reading of an answer. A server can send JSON of any shape: what cannot be read so fails as ``protocol``."""
     turn = Turn()
     try:
         parse(turn)
-        _require_types(turn)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        require(turn)
+    except _NOT_OF_THIS_SHAPE as error:
         status, turn = turn.status, Turn()
         turn.status = status
-        fail(turn, "protocol", f"the events do not have the shape of this dialect ({type(error).__name__}: {error})")
+        words = str(error)[:_SHOWN]
+        fail(turn, "protocol", f"the events do not have the shape of this dialect ({type(error).__name__}: {words})")
+    turn.error = _storable(turn.error)
+    turn.notes = [_storable(note) for note in turn.notes]
     return turn
 
 
-def _require_types(turn: Turn) -> None:
-    """What came out of a server's JSON must be what a trace stores. Raises ``TypeError``."""
-    for name in ("n_prompt_server", "n_completion_server", "srv_steps", "srv_accepted", "srv_drafted"):
-        value = getattr(turn, name)
-        if value is not None and type(value) is not int:
-            raise TypeError(f"{name} is {value!r}, not a count")
-    for name in ("output_ids", "step_tokens", "step_drafted", "step_accepted", "srv_accepted_per_step", "srv_drafted_per_step"):
-        if not all(type(value) is int for value in getattr(turn, name)):
-            raise TypeError(f"{name} holds something that is no integer")
-    if not all(isinstance(ms, int | float) for ms in turn.step_server_ms):
-        raise TypeError("predicted_ms is not always a number")
+def _storable(words: str) -> str:
+    """JSON can hold half of a surrogate pair, UTF-8 (and so a trace) cannot."""
+    return words.encode("utf-8", "replace").decode()
 
 
 def coalesced(step_t_ns: list[int]) -> list[bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from specsweep.client.dialects._plausible import amount
 from specsweep.client.dialects._steps import as_chunks, as_steps, without_truth
 from specsweep.client.dialects._walk import UNKNOWN, Step
 from specsweep.client.trace import Turn
@@ -21,9 +22,6 @@ def fill_steps(turn: Turn, averages: list[float | None], draft_length: int | Non
     """``averages``: for each chunk, tokens per iteration up to it; None where the server did not say."""
     if not turn.chunk_tokens:
         return
-    if not turn.ids_complete:
-        as_chunks(turn, "unknown", "")
-        return
     numbers = _iterations(turn.chunk_tokens, averages)
     if numbers is None:
         without_truth(turn, draft_length, finish)
@@ -33,6 +31,10 @@ def fill_steps(turn: Turn, averages: list[float | None], draft_length: int | Non
     _split(turn, taken, draft_length)
     if draft_length and len(turn.step_tokens) > 1:
         turn.last_cut = finish == "length" and turn.step_tokens[-1] < draft_length + 1
+    if turn.last_cut:  # the server counts what it accepted before the cut, the stream shows what was left of it
+        turn.srv_accepted = None
+        if turn.step_accepted:
+            turn.step_accepted[-1] = UNKNOWN
 
 
 def _iterations(sizes: list[int], averages: list[float | None]) -> list[int] | None:
@@ -41,7 +43,7 @@ def _iterations(sizes: list[int], averages: list[float | None]) -> list[int] | N
     tokens = 0
     for size, average in zip(sizes, averages, strict=True):
         tokens += size
-        if average is None or average <= 0:
+        if average is None or not amount("avg_decoded_tokens_per_iter", average):
             return None
         number = round(tokens / average)
         if abs(tokens / average - number) > _SLACK or number <= (numbers[-1] if numbers else 0):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from specsweep.client.dialects._plausible import accepted_of_drafted
 from specsweep.client.dialects._steps import as_chunks, as_steps, without_truth
 from specsweep.client.dialects._walk import UNKNOWN, walk
 from specsweep.client.trace import Turn
@@ -44,6 +45,7 @@ def _server_truth(turn: Turn, truth: dict[str, Any] | None) -> None:
     turn.srv_drafted = truth.get("num_draft_tokens")
     turn.srv_accepted_per_step = list(truth.get("per_step_accepted") or ())
     turn.srv_drafted_per_step = list(truth.get("per_step_drafted") or ())
+    accepted_of_drafted(turn.srv_accepted_per_step, turn.srv_drafted_per_step)
 
 
 def _by_histogram(turn: Turn, truth: dict[str, Any]) -> None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from specsweep.client.dialects._llamacpp_steps import Group, Steps, group, rebuild
+from specsweep.client.dialects._llamacpp_steps import Event, Group, Steps, group, rebuild
+from specsweep.client.dialects._llamacpp_timings import require_clock, timing
+from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -77,6 +79,7 @@ def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: in
     timed, final, t_final = _tokens(stream.events, turn)
     if timed:
         end = None if final is None else _end(final, t_final, timed[-1])
+        require_clock(timed)
         _fill_steps(turn, rebuild(group(timed), end, draft_length))
     elif turn.chunk_tokens:
         turn.notes.append("events carry no timings (timings_per_token is not known here): steps cannot be told")
@@ -87,9 +90,9 @@ def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: in
     turn.last_cut = _last_cut(turn, draft_length)
 
 
-def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[tuple[int, int, float, int, int]], Json | None, int]:
+def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[Event], Json | None, int]:
     """Fills the chunks; returns the timings of each, and the final event with its time."""
-    timed: list[tuple[int, int, float, int, int]] = []
+    timed: list[Event] = []
     final: Json | None = None
     t_final = 0
     for t_ns, event in events:
@@ -103,24 +106,27 @@ def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[tuple[
         turn.chunk_t_ns.append(t_ns)
         turn.chunk_tokens.append(len(ids))
         if timings and "predicted_ms" in timings and "predicted_n" in timings:
-            timed.append(
-                (t_ns, timings["predicted_n"], timings["predicted_ms"], timings.get("draft_n", 0), timings.get("draft_n_accepted", 0))
-            )
+            timed.append(timing(t_ns, timings, timed[-1] if timed else None))
         if turn.n_prompt_server is None:
             turn.n_prompt_server = event.get("tokens_evaluated")
     return (timed if len(timed) == len(turn.chunk_tokens) else []), final, t_final
 
 
-def _end(final: Json, t_ns: int, newest: tuple[int, int, float, int, int]) -> Group:
+def _end(final: Json, t_ns: int, newest: Event) -> Group:
     """The final event as a group without events: what the server counted after the last streamed token."""
     timings = final.get("timings") or {}
-    counted = final.get("tokens_predicted", timings.get("predicted_n", newest[1]))
-    ms, drafted, accepted = (
-        timings.get("predicted_ms", newest[2]),
-        timings.get("draft_n", newest[3]),
-        timings.get("draft_n_accepted", newest[4]),
-    )
-    return Group(counted + 1, max(counted, newest[1]), 0, t_ns, ms, drafted, accepted)
+    counted = count("tokens_predicted", final.get("tokens_predicted", timings.get("predicted_n", newest[1])))
+    if "predicted_n" in timings and counted != timings["predicted_n"]:
+        raise ValueError(f"tokens_predicted is {counted} and timings.predicted_n {timings['predicted_n']} in the same event: one is wrong")
+    said = {
+        "predicted_ms": newest[2],
+        "draft_n": newest[3],
+        "draft_n_accepted": newest[4],
+        **timings,
+        "predicted_n": max(counted, newest[1]),
+    }
+    _, last, ms, drafted, accepted = timing(t_ns, said, newest)
+    return Group(counted + 1, last, 0, t_ns, ms, drafted, accepted)
 
 
 def _fill_steps(turn: Turn, steps: Steps) -> None:

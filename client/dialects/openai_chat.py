@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._stream import Json, fail, judge, open_stream, read_guarded
 from specsweep.client.dialects.vllm import DIALECT as _VLLM
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -87,6 +88,8 @@ def _read(turn: Turn, exchange: Exchange) -> None:
 def _event(t_ns: int, event: Json, turn: Turn, seen: _Seen) -> None:
     usage = event.get("usage") or {}
     counted = usage.get("completion_tokens")
+    if counted is not None and count("usage.completion_tokens", counted) < seen.counted:
+        raise ValueError(f"usage.completion_tokens fell from {seen.counted} to {counted}")
     if usage:
         turn.n_prompt_server = usage.get("prompt_tokens", turn.n_prompt_server)
         turn.n_completion_server = counted if counted is not None else turn.n_completion_server

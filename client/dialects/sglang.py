@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._sglang_steps import fill_steps
 from specsweep.client.dialects._stream import Json, coalesced, fail, judge, open_stream, read_guarded
 from specsweep.client.prometheus import parse, total
@@ -81,7 +82,7 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json]:
     for t_ns, event in events:
         meta = event["meta_info"]
         reason = meta.get("finish_reason")
-        counted = meta["completion_tokens"]
+        counted = count("completion_tokens", meta["completion_tokens"])
         turn.n_prompt_server = meta.get("prompt_tokens")
         turn.n_completion_server = counted
         if reason is not None:

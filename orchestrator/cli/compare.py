@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         _print(found, names, args.all)
     if found.regressions:
         return EXIT_REGRESSION
-    if not found.differences:
+    if not found.differences or found.no_rate_of_any:
         print(f"specsweep compare: nothing could be compared: {_why_nothing(found)}", file=sys.stderr)
         return ConfigError.exit_code
     return EXIT_OK
@@ -94,6 +94,8 @@ def _why_nothing(found: Comparison) -> str:
         return f"{found.refused[0][0]}: {found.refused[0][1]}"
     if found.only_a or found.only_b:
         return f"no point of A has a partner in B ({len(found.only_a)} only in A, {len(found.only_b)} only in B)"
+    if found.left_out:
+        return f"no rate is valid in both: {found.left_out[0][0]}: {found.left_out[0][1]}"
     return "no point was measured in both, or none is valid in both"
 
 

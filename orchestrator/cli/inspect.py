@@ -16,7 +16,7 @@ from specsweep.client.dialects import DIALECTS
 from specsweep.client.trace import RequestTrace
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
-from specsweep.orchestrator.inspection import CounterCheck, Inspection, inspect_file
+from specsweep.orchestrator.inspection import MOST_DRAFT_LENGTH, CounterCheck, Inspection, inspect_file
 from specsweep.orchestrator.inspection_facts import request_facts, total_facts
 
 _COUNTERS = (
@@ -45,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
     for name, value in (("--draft-length", args.draft_length), ("--limit", args.limit)):
         if value is not None and value < 0:
             raise ConfigError(f"{name} {value}: must be 0 or more")
+    if args.draft_length is not None and args.draft_length > MOST_DRAFT_LENGTH:
+        raise ConfigError(
+            f"--draft-length {args.draft_length}: no engine drafts more than {MOST_DRAFT_LENGTH} tokens a step; give the real one"
+        )
     found = [inspect_file(path, dialect_name=args.dialect, draft_length=args.draft_length) for path in args.files]
     if args.json:
         emit_json([_as_json(inspection) for inspection in found])
@@ -185,8 +189,8 @@ def _print_totals(totals: Mapping[str, Any]) -> None:
         print(f"  … {len(totals['ar_cond']) - _POSITIONS_SHOWN} more positions (--json has them)")
     if totals["accept_hist"]:
         print(f"  {'tokens a step':<58} " + ", ".join(f"{size}: {n}" for size, n in totals["accept_hist"].items()))
-    if totals["coalesced_steps"]:
-        share = 100 * totals["coalesced_steps"] / (totals["decode_steps"] or 1)
+    if totals["coalesced_steps"] and totals["decode_steps"]:
+        share = 100 * totals["coalesced_steps"] / totals["decode_steps"]
         what = "the engine's own times are used" if totals["step_clock"] == "server" else "no arrival time of their own"
         print(f"  {'steps that shared a read with the step before':<58} {totals['coalesced_steps']} ({share:.1f} %): {what}")
 

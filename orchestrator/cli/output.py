@@ -29,6 +29,16 @@ def terminal_width() -> int:
     return PIPE_WIDTH
 
 
+LARGE_PLAN = 50_000  # cells: one that takes more than some seconds to lay out
+CELLS_PER_S = 5_000  # on one slow core
+
+
+def say_if_large(cells: int) -> None:
+    """Tells, before a large plan is laid out, that it will take its time."""
+    if cells > LARGE_PLAN:
+        print(f"planning {cells:,} cells, which takes up to {-(-cells // CELLS_PER_S)} s", file=sys.stderr, flush=True)
+
+
 def print_table(
     title: str,
     columns: Sequence[str],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, say_if_large
 from specsweep.orchestrator.errors import EXIT_OK
 from specsweep.orchestrator.points import AXES, Plan, Session
 
@@ -30,9 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator import cost
     from specsweep.orchestrator.config import compose
+    from specsweep.orchestrator.grid import cells
     from specsweep.orchestrator.plan import plan_sweep
 
     sweep = compose(args.overrides, args.config_dir)
+    say_if_large(cells(sweep))
     plan = plan_sweep(sweep)
     root = Path(sweep.base["store"]).expanduser()
     missing, history = _from_store(root, plan, sweep.base["rerun"])

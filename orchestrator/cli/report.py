@@ -24,6 +24,7 @@ from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, 
 from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 from specsweep.orchestrator.sweep_record import SweepView
+from specsweep.orchestrator.typed_paths import as_typed
 
 DEFAULT_STORE = "results"
 EXPENDABLE = (
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 def report_of(view: SweepView) -> Report:
     """The report of what the store holds now."""
     overrides = [str(o) for o in view.plan.get("overrides") or ()]
-    words = overrides if any(o.startswith("store=") for o in overrides) else [*overrides, f"store={view.path.parent.parent}"]
+    words = overrides if any(o.startswith("store=") for o in overrides) else [*overrides, as_typed("store", view.path.parent.parent)]
     return build(
         view.name,
         view.records(),

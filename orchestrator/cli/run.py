@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specsweep.orchestrator.cli.output import add_json, emit_json
+from specsweep.orchestrator.cli.output import add_json, emit_json, say_if_large
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK
 from specsweep.orchestrator.points import Plan
+from specsweep.orchestrator.typed_paths import as_typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator.clusters import cluster
     from specsweep.orchestrator.config import compose
+    from specsweep.orchestrator.grid import cells
     from specsweep.orchestrator.plan import plan_sweep
     from specsweep.orchestrator.store import Store
 
     sweep = compose(args.overrides, args.config_dir)
     base = sweep.base
+    say_if_large(cells(sweep))
     plan = plan_sweep(sweep)
     for session in plan.sessions:
         cluster(session.config)  # a bad endpoint is told now
@@ -112,16 +116,27 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
     drawn = not up_to_date(view)
     if drawn:
         write_report(report, view.path)
+    again = f"{plan.name} {shlex.quote(as_typed('store', store.root))}"
     current = {p.point_id for p in plan.points}
     states = [(a.measured, a.valid) for pid, a in view.latest.items() if pid in current]
+    missing = max(len(current) - len(states), outcome.unrecorded)  # with rerun=all an older result may stand for one that was not kept
     failed, invalid = sum(not m for m, _ in states), sum(m and not v for m, v in states)
     if as_json:
-        emit_json({"sweep": plan.name, "measured_now": outcome.measured, "failed": failed, "invalid": invalid, "tables": rows_of(report)})
+        emit_json(
+            {
+                "sweep": plan.name,
+                "measured_now": outcome.measured,
+                "failed": failed,
+                "invalid": invalid,
+                "missing": missing,
+                "tables": rows_of(report),
+            }
+        )
     else:
         print_report(report)
         _say(f"\nreport: {view.path / 'report.html'}")
         if not drawn:
-            _say(f"        as it was: nothing is new since it was drawn (`specsweep report {plan.name} store={store.root}` draws it again)")
+            _say(f"        as it was: nothing is new since it was drawn (`specsweep report {again}` draws it again)")
         if tracker is not None and not tracker.complete:
             _say(f"MLflow: {shown(tracker.uri)} was away or failed and does not hold everything; afterwards: {tracker.catch_up}")
         elif tracker is not None:
@@ -129,10 +144,15 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
             if tracker.link:
                 _say(f"        then {tracker.link}")
         if failed or invalid:
-            _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `specsweep status {plan.name} store={store.root}` says why")
+            _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `specsweep status {again}` says why")
+    if missing:
+        _say(
+            f"{_count(missing, 'point')} missing: the store took no result of {'it' if missing == 1 else 'them'}; why stands in "
+            f"{view.path / 'events.jsonl'}, and the same command measures what is missing"
+        )
     if outcome.worst is not None and not any(m for m, _ in states):
         return int(outcome.worst.exit_code)
-    return EXIT_INCOMPLETE if failed or invalid else EXIT_OK
+    return EXIT_INCOMPLETE if failed or invalid or missing else EXIT_OK
 
 
 def _count(number: int, noun: str) -> str:

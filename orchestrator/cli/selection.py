@@ -1,4 +1,7 @@
-"""The words after a command that reads results: sweep names and ``store=DIR``. Imports nothing heavy, so `status` answers at once."""
+"""The words after a command that reads results: sweep names and ``store=DIR``, which names the same folder as it does to `run`.
+
+Imports nothing heavy, so `status` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Sequence
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import folder
 from specsweep.orchestrator.store import Store
+from specsweep.orchestrator.typed_paths import typed_path
 
 DEFAULT_STORE = "results"
 METAVAR = "SWEEP store=DIR"
@@ -21,11 +25,20 @@ def names_and_store(words: Sequence[str]) -> tuple[list[str], Store]:
         if key not in ("store", "sweep"):
             raise ConfigError(f"{key}={value}: not a setting of this command; it takes sweep names and store=DIR")
     if "sweep" in settings:
-        names.append(settings["sweep"])
-    root = folder("store", settings.get("store", DEFAULT_STORE))
+        names.append(typed_path("sweep", settings["sweep"]) or "")
+    root = folder("store", _resolved(typed_path("store", settings.get("store", DEFAULT_STORE))))
     if not root.is_dir():
         raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
     return list(dict.fromkeys(names)), Store(root)
+
+
+def _resolved(path: str | None) -> str | None:
+    """Interpolations (``${oc.env:SCRATCH}/results``) as a run resolves them."""
+    if path is None or "${" not in path:
+        return path
+    from specsweep.orchestrator.settings import resolved_keys
+
+    return str(resolved_keys({"store": path}, ("store",))["store"])
 
 
 def sweeps_or_all(words: Sequence[str]) -> tuple[list[str], dict[str, str], Store]:

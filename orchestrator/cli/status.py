@@ -81,6 +81,7 @@ def _page(found: Sequence[SweepStatus], unreadable: Mapping[str, str], *, detail
 
 
 def _head(status: SweepStatus) -> list[Any]:
+    from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
@@ -96,7 +97,7 @@ def _head(status: SweepStatus) -> list[Any]:
         line.append(f" · about {clock(status.left_s)} left" if status.state == "running" else f" · about {clock(status.left_s)} to run")
     if status.earlier:
         line.append(f" · {status.earlier} more of earlier plans", style="dim")
-    blocks: list[Any] = [line, ProgressBar(total=max(1, status.points), completed=status.measured, width=60)]
+    blocks: list[Any] = [line, Group(ProgressBar(total=max(1, status.points), completed=status.measured, width=60), "")]
     if status.now is not None:
         blocks.append(Text.assemble("now: ", (status.now, "cyan"), f", for {clock(status.now_s or 0)}"))
     if status.state == "running" and status.writer is not None:

@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 
 from specsweep.orchestrator.errors import ConfigError
 
-ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "openai_chat")
+ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "openai_chat", "sim", "hf")
 
 
-ModelFormat = Literal["gguf", "hf"]  # one GGUF file, or a Hugging Face folder
+ModelFormat = Literal["gguf", "hf", "tokenizer"]  # one GGUF file, a Hugging Face folder, or no weights at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Launcher(Protocol):
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Why this point cannot run on this engine: (rule, reason) pairs, empty if it can."""
+        ...
+
+    def missing(self, engine: Mapping[str, Any]) -> str | None:
+        """What this machine lacks to start it with ``cluster=local``, and the command that mends it; None if nothing is known to be."""
         ...
 
     def stateful(self, drafter: Mapping[str, Any]) -> bool:

@@ -43,6 +43,7 @@ CAUSES = (
         r"HarmonyError: error downloading or loading vocab file",
         "the image has no network: put the vocabulary files into it",
     ),
+    _cause("checkpoint", r"LoadingError: (?P<what>.+)", "correct that field"),
     _cause("drafter", r"Model architectures \[(?P<what>[^\]]*)\] are not supported", "this version cannot load that drafter or target"),
     _cause("drafter", r"The expanded size of the tensor \(\d+\) must match the existing size", "the drafter's sizes are not the target's"),
     _cause(

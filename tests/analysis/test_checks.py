@@ -149,10 +149,12 @@ def test_step_sizes_and_merges() -> None:
     assert not checks.merge_check(["exact", "merged"]).ok
 
 
-def test_coalesced_reads_matter_to_the_clients_clock_only() -> None:
+def test_coalesced_reads_spoil_step_times_by_the_clients_clock_and_many_of_them_the_rates() -> None:
     assert checks.coalesced_check(0.01, server_clock=False).ok
     assert not checks.coalesced_check(0.0101, server_clock=False).ok
-    assert checks.coalesced_check(0.5, server_clock=True).ok
+    assert checks.coalesced_check(0.2, server_clock=True).ok
+    late = checks.coalesced_check(0.5, server_clock=True)
+    assert (late.ok, late.affects) == (False, ("tps",))
 
 
 def test_time_per_token_and_user_tps_must_agree_within_a_percent() -> None:

@@ -288,7 +288,7 @@ def test_a_report_is_up_to_date_until_what_it_is_made_from_changes(store, monkey
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_run_that_measured_nothing_leaves_the_report_and_the_command_redraws_it(store, capsys):
-    plan, outcome = planned(samples.quickstart()), SimpleNamespace(measured=0, worst=None)
+    plan, outcome = planned(samples.quickstart()), SimpleNamespace(measured=0, worst=None, unrecorded=0)
     page = store.root / "sweeps" / "quickstart" / "report.html"
     assert run._finish(plan, store, outcome, None, as_json=False) == 0
     assert "nothing is new" not in capsys.readouterr().err

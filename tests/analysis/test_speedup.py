@@ -232,17 +232,17 @@ def rows(*pairs):
         ([(1, 0.97), (8, 0.9)], "does not pay at any batch size compared: slower at BS 1 (0.97 [0.95, 0.99]), BS 8 (0.90 [0.88, 0.92])"),
         (
             [(1, 1.0), (8, 1.01)],
-            "no difference shown at any batch size compared, a tie: BS 1 (1.00 [0.98, 1.02]), BS 8 (1.01 [0.99, 1.03])",
+            "no difference shown at any batch size compared: BS 1 (1.00 [0.98, 1.02]), BS 8 (1.01 [0.99, 1.03])",
         ),
         ([(8, 0.9), (1, 1.3)], "pays at BS 1 (1.30 [1.27, 1.33]); does not pay above BS 1: slower at BS 8 (0.90 [0.88, 0.92])"),
         (
             [(1, 1.3), (4, 1.0), (8, 0.9)],
-            "pays at BS 1 (1.30 [1.27, 1.33]); no difference shown at BS 4 (1.00 [0.98, 1.02]), a tie; "
+            "pays at BS 1 (1.30 [1.27, 1.33]); no difference shown at BS 4 (1.00 [0.98, 1.02]); "
             "does not pay above BS 4: slower at BS 8 (0.90 [0.88, 0.92])",
         ),
         (
             [(1, 1.3), (4, 1.0)],
-            "pays at BS 1 (1.30 [1.27, 1.33]); not shown to pay above BS 1: no difference shown at BS 4 (1.00 [0.98, 1.02]), a tie",
+            "pays at BS 1 (1.30 [1.27, 1.33]); not shown to pay above BS 1: no difference shown at BS 4 (1.00 [0.98, 1.02])",
         ),
         ([(1, 0.9), (4, 1.2)], "slower at BS 1 (0.90 [0.88, 0.92]); pays above BS 1: BS 4 (1.20 [1.18, 1.22])"),
         ([(1, 1.3), (4, None)], "pays at every batch size compared: BS 1 (1.30 [1.27, 1.33]); not compared at BS 4"),

@@ -124,5 +124,5 @@ class TestStates:
 
     def test_ids_that_never_came(self) -> None:
         turn = read(answer(chunk(1), chunk(2, finish="length"), usage(3), "[DONE]"))
-        assert (turn.outcome, turn.ids_complete, turn.step_state) == ("ok", False, "unknown")
-        assert any("counted 3 tokens and streamed 2 ids" in n for n in turn.notes)
+        assert (turn.outcome, turn.error_kind) == ("failed", "protocol")
+        assert "counted 3 output tokens and streamed 2 ids" in turn.error

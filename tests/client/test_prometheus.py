@@ -81,3 +81,10 @@ def test_a_baseline_does_not_count_drafts_at_all() -> None:
 def test_a_page_that_is_no_page_counts_nothing() -> None:
     for name in ("llamacpp", "vllm", "openai_chat"):
         assert dialect(name).counters("<html>404</html>") == EngineCounters()
+
+
+def test_values_and_positions_that_no_counter_can_have() -> None:
+    page = parse('n 1e308\nn{a="1"} 1e308\nn{a="2"} 1e308\nn{a="3"} 5\n')
+    assert total(page, "n") == 5
+    positions = parse('n{position="0"} 3\nn{position="1"} 2\nn{position="999999999999"} 1\n' + 'n{position="' + "9" * 5000 + '"} 1\n')
+    assert by_position(positions, "n") == (3, 2)

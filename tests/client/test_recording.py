@@ -92,6 +92,12 @@ def test_the_name_says_the_format(tmp_path: Path) -> None:
         ('{"kind":"request","name":"a","ended":"eof","headers":[1]}\n', "line 1"),
         ('{"kind":"request","name":"a","ended":"eof","plan":[1]}\n', "line 1"),
         ('{"kind":"metrics","name":"a","text":5}\n', "line 1.*not a page"),
+        ("[" * 100_000 + "]" * 100_000, "line 1.*recursion"),
+        ('{"kind":"request","name":"a","ended":"eof","t_send_ns":1e400}\n', "line 1.*t_send_ns holds inf"),
+        ('{"kind":"request","name":"a","ended":"eof","t_end_ns":NaN}\n', "line 1.*t_end_ns holds nan"),
+        ('{"kind":"request","name":"a","ended":"eof","reads":[[9223372036854775808,"x"]]}\n', "line 1.*reads holds 9223372036854775808"),
+        ('{"kind":"request","name":"a","ended":"eof","reads":[[7,"x"],[6,"y"]]}\n', "line 1.*run back in time at 6"),
+        ('{"kind":"request","name":"a","ended":"eof","connect_ns":true}\n', "line 1.*connect_ns holds True"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(text: str, words: str, tmp_path: Path) -> None:
@@ -110,3 +116,12 @@ def test_a_cut_or_false_gzip_file_is_named(tmp_path: Path) -> None:
     for path in (false, cut):
         with pytest.raises(ValueError, match=path.name):
             read_recording(path)
+
+
+def test_a_gzip_file_that_was_damaged_inside_is_named(tmp_path: Path) -> None:
+    whole = bytearray(RECORDINGS[0].read_bytes())
+    whole[2000:2040] = bytes(b ^ 0xFF for b in whole[2000:2040])
+    damaged = tmp_path / "damaged.jsonl.gz"
+    damaged.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"damaged\.jsonl\.gz"):
+        read_recording(damaged)

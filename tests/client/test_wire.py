@@ -182,3 +182,26 @@ def test_recordings_are_whole() -> None:
     for path in RECORDINGS:
         with gzip.open(path, "rt") as lines:
             assert all(json.loads(line)["kind"] in ("meta", "metrics", "request") for line in lines)
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_a_large_event_over_many_reads_is_one_event_at_its_last_read(end: bytes) -> None:
+    text = b"y" * 3_000_000
+    stream = b"data: first" + end + b"data: " + text + end + b"data: last" + end
+    reads = [(at, stream[at : at + 1000]) for at in range(0, len(stream), 1000)]
+    found = split_events(reads)
+    assert [data for _, data in found.events] == [b"first", text, b"last"]
+    assert [t for t, _ in found.events] == [0, reads[-1][0], reads[-1][0]]
+    assert found.rest == b""
+
+
+@pytest.mark.parametrize("status", ["2000", "20", "9" * 5000, "-20", "2e2"])
+def test_a_status_that_has_not_three_digits_is_no_status(status: str) -> None:
+    assert split_head([(1, f"HTTP/1.1 {status} OK\r\n\r\n".encode())]).status == 0
+
+
+def test_a_length_that_nothing_can_have() -> None:
+    body = dechunk([(1, b"x")], [("Content-Length", "9" * 5000)])
+    assert not body.terminated
+    assert "Content-Length" in body.error
+    assert len(body.error) < 200

@@ -18,7 +18,7 @@ from specsweep.client.trace import PointTrace
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.store import Store
 
-pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.own_env, pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 ENGINE = ("engine=vllm", "engine.dtype=float32", "isl=128", "workload=mixed", "tracking.enabled=false")
 SMALL = ("workload.prompts=8", "workload.osl=48", "measure.requests_per_slot=2")

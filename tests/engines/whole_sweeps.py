@@ -92,7 +92,8 @@ def until(condition: Callable[[], bool], what: str, limit_s: float = 90.0) -> No
 TIMING = {
     "in_flight",
     "client_lag_request",
-    "client_lag_step",
+    "client_lag_step_p50",
+    "client_lag_step_p99",
     "client_core",
     "coalesced_steps",
     "steady_window",

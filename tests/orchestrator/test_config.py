@@ -113,7 +113,9 @@ def test_numbers_stay_numbers() -> None:
 
 
 def test_versions_and_revisions_survive_into_config_and_identity(tmp_path: Path) -> None:
-    mine = write_groups(tmp_path, {"target/qwen2.5-72b": "model: {source: hub, repo: Qwen/Qwen2.5-72B, revision: null}\nrevision: null\n"})
+    mine = write_groups(
+        tmp_path, {"target/qwen2.5-72b": "model: {source: hub, repo: Q/Qwen2.5-72B, file: q.gguf, revision: null}\nrevision: null\n"}
+    )
     point = only(
         plan_of("target=qwen2.5-72b", "engine.version=0.10", "target.revision=12e4567", "target.model.revision=1e234", dirs=(mine,))
     )
@@ -223,6 +225,15 @@ def test_config_dirs_that_cannot_be_meant(tmp_path: Path) -> None:
         (["drafter=null"], ["drafter=null", "none"]),
         (["drafter={method:ngram}"], ["drafter", "by name"]),
         (["~drafter"], ["~drafter", "drafter=none"]),
+        (["~measure"], ["~measure", "cannot be removed", "measure.requests_per_slot=…"]),
+        (["~measure.requests_per_slot"], ["~measure.requests_per_slot", "cannot be removed", "measure.requests_per_slot=…"]),
+        (["~tracking"], ["~tracking", "cannot be removed", "tracking.enabled=…"]),
+        (["~target.name"], ["~target.name", "cannot be removed"]),
+        *([[f"~{key}"], [f"~{key}", "cannot be removed", f"{key}=…"]] for key in ("store", "cache", "seed", "hardware", "rerun", "name")),
+        (["repeats=100000"], ["repeats=100000", "10000"]),
+        (["repeats=1000000000000000"], ["repeats=1000000000000000", "10000"]),
+        (["repeat=range(1,10002)"], ["repeat", "10,001 values", "10,000"]),
+        (["draft_length=1000000000000"], ["draft_length=1000000000000", "65536"]),
         (["cluster=local,attach"], ["cluster=local,attach", "one place"]),
         (["cluster=attach"], ["endpoint=http://host:port"]),
         (["endpoint=http://h:1"], ["cluster=attach"]),
@@ -274,3 +285,11 @@ def test_a_sweep_file_in_a_folder_has_a_plain_name(tmp_path: Path) -> None:
 def test_the_database_may_lie_in_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
     store = tmp_path / "new"
     assert compose([f"store={store}", f"tracking.uri=sqlite:///{store}/runs.db"]).base["tracking"]["uri"].endswith("/runs.db")
+
+
+def test_a_token_that_is_not_there_is_told_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    attached = ["cluster=attach", "endpoint=http://h:1", "cluster.token_env=SPECSWEEP_TEST_TOKEN"]
+    monkeypatch.delenv("SPECSWEEP_TEST_TOKEN", raising=False)
+    assert [w for w in compose(attached).warnings if "SPECSWEEP_TEST_TOKEN" in w and "no such variable" in w]
+    monkeypatch.setenv("SPECSWEEP_TEST_TOKEN", "secret")
+    assert compose(attached).warnings == ()

@@ -169,6 +169,11 @@ class TestRefused:
     def test_a_negative_draft_length(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "--draft-length -1: must be 0 or more" in self.refused(capsys, RECORDINGS / "vllm-none.jsonl.gz", "--draft-length", "-1")
 
+    def test_a_draft_length_that_no_engine_has(self, capsys: pytest.CaptureFixture[str]) -> None:
+        recording = RECORDINGS / "vllm-ngram3.jsonl.gz"
+        for length in ("4097", "99999999999999999999999"):
+            assert f"--draft-length {length}: no engine" in self.refused(capsys, recording, "--draft-length", length)
+
     def test_a_recording_of_nobody_knows_what(self, tmp_path: Path) -> None:
         path = tmp_path / "r.jsonl"
         path.write_text('{"kind":"request","name":"a","path":"/v9/generate","body":null,"status":"HTTP/1.1 200 OK","ended":"eof"}\n')

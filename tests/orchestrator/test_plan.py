@@ -114,7 +114,7 @@ def test_history_replaces_the_estimate_of_a_point_and_scales_the_others() -> Non
 
 
 def test_a_target_without_cost_figures_has_an_estimate(tmp_path: Path) -> None:
-    mine = write_groups(tmp_path, {"target/new": "model: {source: hub, repo: x/y}\n", "drafter/new": "method: ngram\n"})
+    mine = write_groups(tmp_path, {"target/new": "model: {source: hub, repo: x/y, file: z.gguf}\n", "drafter/new": "method: ngram\n"})
     assert plan_of("target=new", "drafter=new", dirs=(mine,)).est_s > 0
 
 

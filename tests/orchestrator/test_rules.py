@@ -24,6 +24,12 @@ CASES = [
     ("batch_fits_engine", ["batch_size=9", "engine.max_batch=8"], ["batch_size=9"], ["batch_size=9", "engine.max_batch=8"]),
     ("fits_context", ["isl=8065"], ["isl=8064"], ["isl=8065", "osl=128", "8193", "max_model_len=8192"]),
     (
+        "fits_context",
+        ["drafter=ngram", "isl=8057", "draft_length=8"],
+        ["drafter=ngram", "isl=8057", "draft_length=7"],
+        ["isl=8057", "osl=128", "draft_length=8", "8193", "max_model_len=8192"],
+    ),
+    (
         "enough_prompts",
         ["drafter=learns", "batch_size=7"],
         ["drafter=learns", "batch_size=7", "workload.prompts=28"],

@@ -19,10 +19,11 @@ from aiohttp import web
 from plan_samples import plan_of
 from store_samples import measurement, trace
 
+from specsweep.client.actors import ClientsUnavailable
 from specsweep.client.workload import Prompt, PromptSet
 from specsweep.orchestrator import point_run, runner, session_run
 from specsweep.orchestrator.engines import EngineSpec, SessionModels
-from specsweep.orchestrator.errors import ConfigError, EngineRetryable, RequestError, SpecsweepError, StoreError
+from specsweep.orchestrator.errors import ConfigError, EngineRetryable, NoClientsError, RequestError, SpecsweepError, StoreError
 from specsweep.orchestrator.ledger import Outcome
 from specsweep.orchestrator.measuring import Measured
 from specsweep.orchestrator.points import Plan, Point
@@ -61,13 +62,17 @@ class World:
     running: int = 0
     refuse_starts: list[SpecsweepError] = field(default_factory=list)
     trouble: Trouble = lambda point, engine: None
+    spoil: Callable[[Point, Measured], Measured] = lambda point, measured: measured
     measured: list[str] = field(default_factory=list)  # point ids, each time one is begun
     kind: str = "fake"
+    start_clients: Callable[[], None] = lambda: None  # by Ray
+    start_s: float = 0.0  # of an engine
 
     @asynccontextmanager
     async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[Engine]:
         if self.refuse_starts:
             raise self.refuse_starts.pop(0)
+        await asyncio.sleep(self.start_s)
         engine = Engine(self.url)
         self.started.append(engine)
         self.running += 1
@@ -85,7 +90,7 @@ class World:
     async def measure_point(self, point: Point, requests: Any, engine: Engine, pool: Any, **_: Any) -> Measured:
         self.measured.append(point.point_id)
         self.trouble(point, engine)
-        return Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {})
+        return self.spoil(point, Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {}))
 
 
 class Prepared:
@@ -114,7 +119,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
     monkeypatch.setattr(point_run, "measure_point", made.measure_point)
-    monkeypatch.setattr(runner, "ClientPool", lambda: SimpleNamespace(start=lambda: None, close=lambda: None))
+    monkeypatch.setattr(runner, "ClientPool", lambda: SimpleNamespace(start=made.start_clients, close=lambda: None))
     return made
 
 
@@ -367,3 +372,105 @@ def test_a_store_that_takes_no_more_ends_the_run_with_its_own_words(
         run(plan, store, world, prepared)
     assert world.measured == [point.point_id for point in plan.points[: refused + 1]], "nothing is measured that cannot be kept"
     assert (len(world.started), world.running) == (1, 0)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), {1, 2}], ids=["NaN", "infinity", "no JSON at all"])
+def test_a_measurement_that_cannot_be_kept_fails_its_point_and_no_other(
+    world: World, prepared: Prepared, store: Store, plan: Plan, number: object
+) -> None:
+    def spoil(point: Point, measured: Measured) -> Measured:
+        if point in plan.points[1:3]:  # the last of one session and the first of the next
+            measured.measurement["metrics"]["user_tps_mean"] = number
+        return measured
+
+    world.spoil = spoil
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed, outcome.unrecorded) == (2, 2, 0)
+    first, *failed, last = states(store, plan)
+    assert (first, last) == ("measured", "measured")
+    for state in failed:
+        assert state.startswith("ClientError: it was measured, but the result cannot be kept: internal error")
+        assert "metrics.user_tps_mean" in state
+    assert len(world.started) == 2
+    attempt = store.latest(plan.points[1].point_id)
+    assert attempt is not None
+    assert "Traceback" in (attempt.path / "evidence" / "engine.log").read_text()
+
+
+def test_facts_of_an_engine_that_cannot_be_kept_are_left_out_of_the_failure(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "host_facts", lambda: {"clock_ghz": float("nan")})
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.failed, outcome.unrecorded) == (4, 0)
+    assert all("cannot be kept" in state for state in states(store, plan))
+
+
+def test_a_point_that_the_store_takes_in_no_form_is_counted(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Store.commit
+
+    def refuse_one(self: Store, record: Mapping[str, Any], *content: Any) -> Path:
+        if record["point_id"] == plan.points[1].point_id:
+            raise ValueError("two ids share 16 digits")
+        return commit(self, record, *content)
+
+    monkeypatch.setattr(Store, "commit", refuse_one)
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed, outcome.unrecorded) == (3, 1, 1)
+    assert store.latest(plan.points[1].point_id) is None
+    assert "not_recorded" in kinds(store, plan)
+
+
+def test_a_point_that_landed_stays_landed_if_it_cannot_be_shown(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(self: Progress, point: Point, measurement: Mapping[str, Any]) -> None:
+        raise KeyError("al_decode")
+
+    monkeypatch.setattr(Progress, "landed", stumble)
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (4, 0)
+    assert [len(store.attempts(point.point_id)) for point in plan.points] == [1] * 4
+
+
+class Ray:
+    """Starts, unless it is told not to for a number of times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals, self.asked = refusals, 0
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.asked <= self.refusals:
+            raise ClientsUnavailable("Ray did not start: OSError: no space for its sockets")
+
+
+def test_clients_that_never_come_up_end_the_run_and_fail_no_point(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    world.start_clients = ray = Ray(2)
+    world.start_s = 30.0
+    with pytest.raises(NoClientsError, match=r"nothing can be measured: Ray did not start: OSError.*stay missing") as ended:
+        run(plan, store, world, prepared)
+    assert ended.value.exit_code == 6
+    assert ray.asked == 2
+    assert [store.latest(point.point_id) for point in plan.points] == [None] * 4
+    assert (world.measured, world.running) == ([], 0)
+
+
+def test_clients_that_come_up_the_second_time_measure_everything(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    world.start_clients = Ray(1)
+    assert run(plan, store, world, prepared).measured == 4
+
+
+def test_clients_that_are_gone_for_good_in_the_middle_end_the_run(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def gone(point: Point, engine: Engine) -> None:
+        if point is plan.points[1]:
+            raise ClientsUnavailable("Ray did not start: it is dead")
+
+    world.trouble = gone
+    with pytest.raises(NoClientsError, match="it is dead"):
+        run(plan, store, world, prepared)
+    assert [store.latest(point.point_id) is not None for point in plan.points] == [True, False, False, False]
+    assert len(world.measured) == 1 + 2, "tried twice, and at no other point"
+    assert world.running == 0

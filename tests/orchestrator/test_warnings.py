@@ -11,7 +11,7 @@ GPU = ("name=t", "engine=sglang", "target=llama-3.3-70b")
 def test_a_batch_that_the_memory_cannot_hold_is_told_with_the_arithmetic() -> None:
     """BF16 weights of 141 GB leave about 60 k tokens on a GPU of 180 GB: 32 requests of 2 k, not 512."""
     small = plan_of(*GPU, "cluster.gpu_memory_gb=180", "batch_size=16", "isl=1k", "workload.osl=1024")
-    assert small.warnings == ("no drafter none in this sweep: there will be no speedups; add it to the drafter axis",) or not small.warnings
+    assert [w for w in small.warnings if "KV cache" in w] == []
     large = plan_of(*GPU, "cluster.gpu_memory_gb=180", "batch_size=512,256", "isl=1k", "workload.osl=1024")
     [warning] = [w for w in large.warnings if "KV cache" in w]
     assert "batch_size=512" in warning

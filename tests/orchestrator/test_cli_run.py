@@ -1,0 +1,30 @@
+"""What a run says of itself at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_samples import plan
+from tracking_samples import GRID
+
+from specsweep.orchestrator.cli import run
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE
+from specsweep.orchestrator.ledger import Outcome
+from specsweep.orchestrator.store import Store
+
+
+def test_a_run_whose_points_are_missing_does_not_end_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, planned = Store(tmp_path / "results"), plan("demo", GRID)
+    store.write_plan(planned)
+    code = run._finish(planned, store, Outcome(), None, as_json=True)
+    assert code == EXIT_INCOMPLETE
+    told = capsys.readouterr()
+    assert f'"missing": {len(planned.points)}' in told.out
+    assert f"{len(planned.points)} points missing" in told.err
+
+
+@pytest.mark.parametrize(("cells", "told"), [(50_000, False), (400_000, True)])
+def test_a_plan_that_takes_its_time_says_so_first(cells: int, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    run.say_if_large(cells)
+    assert (f"{cells:,} cells" in capsys.readouterr().err) is told
