@@ -290,10 +290,10 @@ def test_a_report_is_up_to_date_until_what_it_is_made_from_changes(store, monkey
 def test_a_run_that_measured_nothing_leaves_the_report_and_the_command_redraws_it(store, capsys):
     plan, outcome = planned(samples.quickstart()), SimpleNamespace(measured=0, worst=None, unrecorded=0)
     page = store.root / "sweeps" / "quickstart" / "report.html"
-    assert run._finish(plan, store, outcome, None, as_json=False) == 0
+    assert run._finish(plan, store, outcome, None, as_json=False) == 5  # six points are missing
     assert "nothing is new" not in capsys.readouterr().err
     first = page.stat().st_mtime_ns
-    assert run._finish(plan, store, outcome, None, as_json=False) == 0
+    assert run._finish(plan, store, outcome, None, as_json=False) == 5  # six points are missing
     shown = capsys.readouterr()
     assert "nothing is new since it was drawn" in shown.err
     assert "12 of 18 points measured" in shown.out  # the tables are printed all the same
