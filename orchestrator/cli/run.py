@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, say_if_large
-from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
 from specsweep.orchestrator.points import Plan
 from specsweep.orchestrator.typed_paths import as_typed
 
@@ -39,11 +39,21 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_sweep(sweep)
     for session in plan.sessions:
         cluster(session.config)  # a bad endpoint is told now
+        _refuse_missing_engine(session.config)
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
         store.write_plan(plan, args.overrides)
         outcome, tracker = _execute(plan, store, base)
     return _finish(plan, store, outcome, tracker, as_json=args.json)
+
+
+def _refuse_missing_engine(config: Mapping[str, Any]) -> None:
+    """A plan may be made on another machine; a run starts its engines on this one. Raises ConfigError."""
+    from specsweep.orchestrator.engines import launcher
+
+    engine = config["engine"]
+    if config["cluster"]["kind"] == "local" and (reason := launcher(engine["name"]).missing(engine)):
+        raise ConfigError(f"engine {engine['name']} cannot be started on this machine: {reason}")
 
 
 def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specsweep.orchestrator.engines._launch_rules import Config, Rules, apply, gpus, topk
 from specsweep.orchestrator.engines._vllm_drafters import METHODS
 from specsweep.orchestrator.engines.versions import at_least
-from specsweep.orchestrator.engines.vllm_env import problem, running_version
+from specsweep.orchestrator.engines.vllm_env import running_version
 
 MAX_DRAFT_LENGTH = 128  # config/speculative.py
 
@@ -89,10 +89,6 @@ def _head_length(config: Config) -> str | None:
     )
 
 
-def _environment(config: Config) -> str | None:
-    return problem(config["engine"]) if config["cluster"]["kind"] == "local" else None
-
-
 RULES: Rules = (
     ("version_has_drafter", _version_has_drafter),
     ("version_has_eagle3", _version_has_eagle3_for_target),
@@ -103,5 +99,4 @@ RULES: Rules = (
     ("async_drafters", _async_drafters),
     ("cpu_sampling", _cpu_sampling),
     ("head_length", _head_length),
-    ("engine_environment", _environment),
 )

@@ -105,9 +105,9 @@ def _weights(group: Mapping[str, Any], path: Any) -> dict[str, Any]:
     return {"name": name} | ({"revision": revision} if revision else {})
 
 
-def _starts_here(config: Config) -> str | None:
+def _only_here(config: Config) -> str | None:
     if config["cluster"]["kind"] == "local":
-        return problem(config["engine"])
+        return None
     return "engine hf runs on this machine (cluster=local): it is made of specsweep itself, and no image of it is published"
 
 
@@ -155,7 +155,7 @@ def _match_sizes(config: Config) -> str | None:
 
 
 RULES: Rules = (
-    ("hf_environment", _starts_here),
+    ("only_here", _only_here),
     ("hf_chain", _chain_only),
     ("hf_dtype", _known_dtype),
     ("hf_gpus", _one_gpu_a_replica),

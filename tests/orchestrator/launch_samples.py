@@ -53,3 +53,8 @@ def refused(*overrides: str) -> str:
     except ConfigError as error:
         return error.message
     return " / ".join(d.reason for d in plan.dropped)
+
+
+def warned(*overrides: str) -> str:
+    """What a plan says of points that it keeps."""
+    return " / ".join(plan_of("name=t", *overrides).warnings)

@@ -8,7 +8,7 @@ import pytest
 from store_samples import plan
 from tracking_samples import GRID
 
-from specsweep.orchestrator.cli import run
+from specsweep.orchestrator.cli import main, run
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE
 from specsweep.orchestrator.ledger import Outcome
 from specsweep.orchestrator.store import Store
@@ -28,3 +28,13 @@ def test_a_run_whose_points_are_missing_does_not_end_well(tmp_path: Path, capsys
 def test_a_plan_that_takes_its_time_says_so_first(cells: int, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
     run.say_if_large(cells)
     assert (f"{cells:,} cells" in capsys.readouterr().err) is told
+
+
+def test_an_engine_that_is_not_here_is_refused_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPECSWEEP_ENGINES", str(tmp_path / "none"))
+    assert main(["run", "name=t", "engine=vllm", "target=tiny", f"store={tmp_path / 'store'}", f"cache={tmp_path / 'cache'}"]) == 2
+    assert "engine vllm cannot be started on this machine" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+    assert not (tmp_path / "cache").exists()

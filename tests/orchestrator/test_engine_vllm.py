@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_samples import flags, refused, spec, speculation
+from launch_samples import flags, refused, spec, speculation, warned
 from plan_samples import plan_of
 
 from specsweep.orchestrator.engines import vllm_env
@@ -111,8 +111,6 @@ def test_where_a_drafter_lies_names_no_environment() -> None:
         (("drafter=ngram", "draft_length=129"), "at most 128"),
         (("drafter=ngram", "engine.async_scheduling=true"), "no asynchronous scheduling with ngram"),
         (("target=tiny", "drafter=draft_model", "temperature=1"), "only temperature=0"),
-        (("engine.version=0.13.0",), "has vLLM 0.32.0"),
-        (("engine.python=/nowhere/python",), "/nowhere/python does not exist"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_the_field(overrides: tuple[str, ...], words: str) -> None:
@@ -138,9 +136,15 @@ def test_limits_by_version(version: str, overrides: tuple[str, ...], words: str,
 
 def test_without_an_environment_the_plan_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECSWEEP_ENGINES", str(tmp_path / "none"))
-    assert "make engines" in refused(*GPU)
+    assert "make engines" in warned(*GPU)
     python = install(tmp_path / "empty" / vllm_env.CPU_BUILD, None, monkeypatch)
-    assert f"no vLLM in the environment of {python}" in refused(*GPU)
+    assert f"no vLLM in the environment of {python}" in warned(*GPU)
+
+
+def test_another_version_than_the_declared_one_is_told() -> None:
+    assert "has vLLM 0.32.0" in warned(*GPU, "engine.version=0.13.0")
+    assert "/nowhere/python does not exist" in warned(*GPU, "engine.python=/nowhere/python")
+    assert "cannot be started" not in warned(*GPU)
 
 
 def test_facts_of_a_running_server() -> None:
