@@ -65,6 +65,14 @@ def _drafter_has_model(config: Config) -> str | None:
     return f"drafter {drafter['name']} has no model for target {target}; set drafter.model, or draft_model in the target's file"
 
 
+def _target_has_mtp(config: Config) -> str | None:
+    if config["drafter"]["method"] != "mtp" or config["target"].get("mtp_predict") or config["cluster"]["kind"] == "attach":
+        return None
+    if _launcher(config["engine"]["name"]).model_format == "tokenizer":  # the simulator loads no weights
+        return None
+    return f"target {config['target']['name']} has no MTP layers that it says of; drafter=mtp needs target.mtp_predict (1 for one layer)"
+
+
 def _same_vocabulary(config: Config) -> str | None:
     target, drafter = config["target"], config["drafter"]
     ours, theirs = target.get("vocab_size"), drafter.get("vocab_size")
@@ -162,6 +170,7 @@ RULES: tuple[Rule, ...] = (
     Rule("draft_length_positive", "a draft of no tokens is plain decoding", _draft_length_positive),
     Rule("target_has_model", "prompts are token ids of the target", _target_has_model),
     Rule("drafter_has_model", "drafter.model", _drafter_has_model),
+    Rule("target_has_mtp", "target.mtp_predict", _target_has_mtp),
     Rule("same_vocabulary", "target.vocab_size, drafter.vocab_size", _same_vocabulary),
     Rule("batch_fits_engine", "engine.max_batch", _batch_fits_engine),
     Rule("fits_context", "target.max_model_len", _fits_context),

@@ -20,6 +20,7 @@ CASES = [
     ("draft_length_positive", ["drafter=ngram", "draft_length=0"], ["drafter=ngram", "draft_length=1"], ["draft_length=0", "drafter=none"]),
     ("target_has_model", ["target.model=null"], ["target=tiny"], ["smollm2-135m", "target.model"]),
     ("drafter_has_model", ["drafter=draft_model"], ["drafter=draft_model", "target=tiny"], ["smollm2-135m", "drafter.model"]),
+    ("target_has_mtp", ["drafter=mtp", "target=tiny"], ["drafter=mtp", "target=tiny_mtp"], ["tiny", "target.mtp_predict"]),
     ("same_vocabulary", ["drafter=tiny"], ["drafter=tiny", "target=tiny"], ["4096", "49152"]),
     ("batch_fits_engine", ["batch_size=9", "engine.max_batch=8"], ["batch_size=9"], ["batch_size=9", "engine.max_batch=8"]),
     ("fits_context", ["isl=8065"], ["isl=8064"], ["isl=8065", "osl=128", "8193", "max_model_len=8192"]),
