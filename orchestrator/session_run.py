@@ -141,8 +141,10 @@ class SessionRun:
         engine_side = launcher(spec.engine)
         answers = {path: await fetch_json(engine.base_url + path, headers=dict(engine.headers)) for path in engine_side.fact_paths}
         facts = engine_side.facts(answers)
-        if self.session.config["cluster"]["kind"] == "attach" and (about := await fetch_json(engine.base_url + ABOUT_PATH)):
-            facts |= {"simulated": bool(about.get("simulated"))} if isinstance(about, dict) else {}
+        if self.session.config["cluster"]["kind"] == "attach":
+            about = await fetch_json(engine.base_url + ABOUT_PATH, headers=dict(engine.headers))
+            if isinstance(about, dict) and about.get("simulated"):
+                facts["simulated"] = True
         self._env = environment(spec, facts, place.host_facts())
         bench = Bench(self.session, place, engine, self._env, self.clients.pool, self.actors)
         self.ledger.progress.session(self.session, f"{_words(self.session)}: ready, warming up")
