@@ -17,15 +17,19 @@ GPU_FIELDS = ("name", "driver_version", "clocks.sm", "clocks.mem", "power.draw",
 
 
 def environment(spec: EngineSpec, engine_facts: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, Any]:
-    """``drafter`` is what may differ between the arms of a speedup; ``unstable`` is recorded but is not part of ``env_id``."""
+    """``drafter`` is what may differ between the arms of a speedup; ``unstable`` is recorded but is not part of ``env_id``.
+
+    So are the engine's facts under ``unstable``: sizes that follow from the rest, as the cache that a drafter leaves room for.
+    """
+    facts = {key: value for key, value in engine_facts.items() if key != "unstable"}
     return {
-        "engine": {"name": spec.engine, "version": spec.version or "unknown", **engine_facts},
+        "engine": {"name": spec.engine, "version": spec.version or "unknown", **facts},
         "flags": dict(spec.flags),
         "drafter": dict(spec.drafter_flags),
         "host": dict(host),
         "gpu": sorted({gpu["name"] for gpu in gpus()}),
         "driver": next((gpu["driver_version"] for gpu in gpus()), None),
-        "unstable": dict(spec.unstable_flags),
+        "unstable": {**spec.unstable_flags, **engine_facts.get("unstable", {})},
     }
 
 

