@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
 from specsweep.client.dialects._walk import UNKNOWN, Step
-from specsweep.client.trace import StepState, Turn
+from specsweep.client.trace import Exchange, StepState, Turn
+
+T = TypeVar("T")  # what an engine says of its own steps, beside the chunks
+
+
+def read_answer(
+    exchange: Exchange,
+    n_prompt: int | None,
+    chunks: Callable[[Sequence[tuple[int, Json]], Turn], tuple[str, T]],
+    steps: Callable[[Turn, T, str], None],
+    *,
+    counts_all: Callable[[Turn], bool],
+) -> Turn:
+    """An answer on a wire that ends with ``[DONE]``.
+
+    ``chunks`` fills a turn's chunks and gives the finish reason and the engine's truth, from which ``steps`` fills its steps.
+    ``counts_all``: whether the server's count must be that of the streamed ids.
+    """
+
+    def fill(turn: Turn) -> None:
+        stream = open_stream(exchange, turn)
+        if stream is None:
+            return
+        finish, truth = chunks(stream.events, turn)
+        steps(turn, truth, finish)
+        turn.step_coalesced = coalesced(turn.step_t_ns)
+        judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt, counts_all=counts_all(turn))
+
+    return read_guarded(fill)
 
 
 def as_steps(turn: Turn, steps: Sequence[Step], state: StepState, why: str) -> None:

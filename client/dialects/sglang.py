@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._sglang_steps import fill_steps
-from specsweep.client.dialects._stream import Json, coalesced, fail, judge, open_stream, read_guarded
+from specsweep.client.dialects._steps import read_answer
+from specsweep.client.dialects._stream import Json, fail
 from specsweep.client.prometheus import parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
 
@@ -50,7 +51,13 @@ class Sglang:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: tokens that one step can accept at most (a tree verifies more nodes); 0: nothing is drafted."""
-        return read_guarded(lambda turn: _read(turn, exchange, draft_length, n_prompt))
+        return read_answer(
+            exchange,
+            n_prompt,
+            _chunks,
+            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
+            counts_all=lambda turn: False,
+        )
 
     def counters(self, metrics_text: str) -> EngineCounters:
         """Verify calls are counted from 0.5.23 on, accepted tokens nowhere: those are in each request's last event."""
@@ -63,16 +70,6 @@ class Sglang:
             running=total(page, "sglang:num_running_reqs"),
             waiting=total(page, "sglang:num_queue_reqs"),
         )
-
-
-def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: int | None) -> None:
-    stream = open_stream(exchange, turn)
-    if stream is None:
-        return
-    finish, last = _chunks(stream.events, turn)
-    fill_steps(turn, last, draft_length, finish)
-    turn.step_coalesced = coalesced(turn.step_t_ns)
-    judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt)
 
 
 def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
+from specsweep.client.dialects._steps import read_answer
+from specsweep.client.dialects._stream import Json
 from specsweep.client.dialects._trtllm_steps import fill_steps
 from specsweep.client.prometheus import parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -43,7 +44,13 @@ class TrtLlm:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: 0 says that nothing is drafted; None that it is not known."""
-        return read_guarded(lambda turn: _read(turn, exchange, draft_length, n_prompt))
+        return read_answer(
+            exchange,
+            n_prompt,
+            _chunks,
+            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
+            counts_all=lambda turn: True,
+        )
 
     def counters(self, metrics_text: str) -> EngineCounters:
         """Draft and accepted tokens only (newer versions); there is no counter of verify steps and none by position."""
@@ -52,16 +59,6 @@ class TrtLlm:
             draft_tokens=total(page, "trtllm_spec_decode_num_draft_tokens_total"),
             accepted_tokens=total(page, "trtllm_spec_decode_num_accepted_tokens_total"),
         )
-
-
-def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: int | None) -> None:
-    stream = open_stream(exchange, turn)
-    if stream is None:
-        return
-    finish, averages = _chunks(stream.events, turn)
-    fill_steps(turn, averages, draft_length, finish)
-    turn.step_coalesced = coalesced(turn.step_t_ns)
-    judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt, counts_all=True)
 
 
 def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, list[float | None]]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
+from specsweep.client.dialects._steps import read_answer
+from specsweep.client.dialects._stream import Json
 from specsweep.client.dialects._vllm_steps import fill_steps
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -49,7 +50,13 @@ class Vllm:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: 0 says that nothing is drafted; None that it is not known."""
-        return read_guarded(lambda turn: _read(turn, exchange, draft_length, n_prompt))
+        return read_answer(
+            exchange,
+            n_prompt,
+            _chunks,
+            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
+            counts_all=lambda turn: turn.ids_complete,
+        )
 
     def counters(self, metrics_text: str) -> EngineCounters:
         page = parse(metrics_text)
@@ -67,16 +74,6 @@ class Vllm:
             running=total(page, "vllm:num_requests_running"),
             waiting=total(page, "vllm:num_requests_waiting"),
         )
-
-
-def _read(turn: Turn, exchange: Exchange, draft_length: int | None, n_prompt: int | None) -> None:
-    stream = open_stream(exchange, turn)
-    if stream is None:
-        return
-    finish, truth = _chunks(stream.events, turn)
-    fill_steps(turn, truth, draft_length, finish)
-    turn.step_coalesced = coalesced(turn.step_t_ns)
-    judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt, counts_all=turn.ids_complete)
 
 
 def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json | None]:
