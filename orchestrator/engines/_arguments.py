@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specsweep.orchestrator.engines import SessionModels
+from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.head_config import changes
 
 
@@ -43,3 +45,15 @@ def served_by(config: Mapping[str, Any], *, local: Sequence[str], image: Sequenc
 
 def without_unset(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def drafter_path(drafter: Mapping[str, Any], models: SessionModels) -> Path:
+    """The files of a drafter that has weights of its own. Raises :class:`ConfigError` if it has no model."""
+    if models.drafter is None:
+        raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
+    return models.drafter
+
+
+def given_environment(engine: Mapping[str, Any]) -> dict[str, str]:
+    """``engine.env`` as a process takes it."""
+    return {str(name): str(value) for name, value in (engine.get("env") or {}).items()}

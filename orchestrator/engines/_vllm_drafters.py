@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specsweep.orchestrator.engines import SessionModels
-from specsweep.orchestrator.engines._arguments import model_argument
-from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.engines._arguments import drafter_path, model_argument
 
 # method → (vLLM's own name of it, whether it has weights of its own, the first version that runs it)
 METHODS: Mapping[str, tuple[str, bool, str]] = {
@@ -32,9 +31,7 @@ def speculative_config(config: Mapping[str, Any], models: SessionModels) -> dict
     name, has_weights, _ = METHODS[method]
     found: dict[str, Any] = {"method": name, "num_speculative_tokens": int(config["draft_length"])}
     if has_weights:
-        if models.drafter is None:
-            raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
-        found["model"], revision = model_argument(drafter, models.drafter)
+        found["model"], revision = model_argument(drafter, drafter_path(drafter, models))
         if revision:
             found["revision"] = revision
     if method == "ngram":

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
-from specsweep.orchestrator.engines._arguments import model_argument
+from specsweep.orchestrator.engines._arguments import drafter_path, given_environment, model_argument
 from specsweep.orchestrator.engines._launch_rules import Config, Rules, apply, gpus, topk
 from specsweep.orchestrator.engines.hf_env import interpreter, problem, version
-from specsweep.orchestrator.errors import ConfigError
 
 WITH_WEIGHTS = frozenset({"draft_model", "medusa"})
 DTYPES = ("float32", "bfloat16", "float16")
@@ -69,7 +68,7 @@ class Hf:
             env={
                 **({} if "revision" in {**target_weights, **drafter_weights} else {"HF_HUB_OFFLINE": "1"}),
                 "TOKENIZERS_PARALLELISM": "false",
-                **{str(k): str(v) for k, v in (engine.get("env") or {}).items()},
+                **given_environment(engine),
             },
             model_name=str(target["name"]),
             version=version(engine),
@@ -91,8 +90,8 @@ def _drafting(config: Config, models: SessionModels) -> dict[str, Any]:
     """The drafter's part of the settings but for its weights. Raises ConfigError for a drafter with weights that has no model."""
     drafter = config["drafter"]
     method = str(drafter["method"])
-    if method in WITH_WEIGHTS and models.drafter is None:
-        raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
+    if method in WITH_WEIGHTS:
+        drafter_path(drafter, models)
     found: dict[str, Any] = {"method": method, "length": 0 if method == "none" else int(config["draft_length"])}
     if method == "ngram":
         longest = int(drafter.get("match_size") or 4)

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
-from specsweep.orchestrator.engines._arguments import arguments
+from specsweep.orchestrator.engines._arguments import arguments, drafter_path
 from specsweep.orchestrator.errors import ConfigError
 
 MAX_DRAFT_LENGTH = 64
@@ -143,9 +143,8 @@ def _drafter_settings(config: Mapping[str, Any], models: SessionModels) -> dict[
     if method == "mtp":  # layers of the target's own file
         return {"type": "draft_mtp", **fixed}
     if method in ("draft_model", "eagle3"):
-        if models.drafter is None:
-            raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
-        return {"type": "draft_simple" if method == "draft_model" else "draft_eagle3", "path": str(models.drafter), **fixed}
+        path = str(drafter_path(drafter, models))
+        return {"type": "draft_simple" if method == "draft_model" else "draft_eagle3", "path": path, **fixed}
     raise ConfigError(f"engine llamacpp has no drafter method {method!r}; it has {', '.join(sorted(LlamaCpp.drafters))}")
 
 

@@ -16,10 +16,9 @@ from typing import Any
 from packaging.version import Version
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
-from specsweep.orchestrator.engines._arguments import arguments, model_argument, served_by, without_unset
+from specsweep.orchestrator.engines._arguments import arguments, drafter_path, given_environment, model_argument, served_by, without_unset
 from specsweep.orchestrator.engines._sglang_rules import DRAFTERS, broken, warnings
 from specsweep.orchestrator.engines.versions import at_least, declared_version, installed
-from specsweep.orchestrator.errors import ConfigError
 
 ALGORITHMS = {"eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE", "ngram": "NGRAM", "dflash": "DFLASH"}
 WITH_WEIGHTS = frozenset({"eagle3", "draft_model", "dflash"})
@@ -81,7 +80,7 @@ class Sglang:
                 *served_by(config, local=(python, "-m", "sglang.launch_server"), image=("python3", "-m", "sglang.launch_server")),
                 *arguments({**head, **shared, **sizes, "attention-backend": attention, **drafting, **given}),
             ),
-            env={**_scheduler(config, version, overlap), **{str(k): str(v) for k, v in (engine.get("env") or {}).items()}},
+            env={**_scheduler(config, version, overlap), **given_environment(engine)},
             model_name=str(target["name"]),
             version=str(version) if version else None,
             port=engine.get("port"),
@@ -119,9 +118,8 @@ def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, A
     length = int(config["draft_length"])
     found: dict[str, Any] = {"speculative-algorithm": ALGORITHMS[method]}
     if method in WITH_WEIGHTS:
-        if models.drafter is None:
-            raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
-        found["speculative-draft-model-path"], found["speculative-draft-model-revision"] = model_argument(drafter, models.drafter)
+        path, revision = model_argument(drafter, drafter_path(drafter, models))
+        found |= {"speculative-draft-model-path": path, "speculative-draft-model-revision": revision}
     if method == "ngram":
         found["speculative-num-draft-tokens"] = length + 1
         if drafter.get("match_size"):

@@ -16,10 +16,9 @@ from typing import Any
 import yaml
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
-from specsweep.orchestrator.engines._arguments import model_argument, without_unset
+from specsweep.orchestrator.engines._arguments import drafter_path, given_environment, model_argument, without_unset
 from specsweep.orchestrator.engines._trtllm_rules import DRAFTERS, broken, overlap, warnings
 from specsweep.orchestrator.engines.versions import at_least, declared_version
-from specsweep.orchestrator.errors import ConfigError
 
 TOKEN_BUDGET = 8192  # max_num_tokens at the least
 PREFILL_ROOM = 2048
@@ -81,7 +80,7 @@ class TrtLlm:
                 model_argument(target, models.target)[0],
                 *(part for name, value in command.items() if value is not None for part in (f"--{name}", str(value))),
             ),
-            env={str(k): str(v) for k, v in (engine.get("env") or {}).items()},
+            env=given_environment(engine),
             files={"engine.yaml": yaml.safe_dump(settings, sort_keys=False)},
             model_name=str(target["name"]),
             version=str(version) if version else None,
@@ -146,9 +145,7 @@ def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, A
 
 
 def _model(drafter: Mapping[str, Any], models: SessionModels) -> str:
-    if models.drafter is None:
-        raise ConfigError(f"drafter {drafter['name']!r} has no model: set drafter.model (source, path)")
-    return model_argument(drafter, models.drafter)[0]
+    return model_argument(drafter, drafter_path(drafter, models))[0]
 
 
 LAUNCHER = TrtLlm()

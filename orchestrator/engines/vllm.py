@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
-from specsweep.orchestrator.engines._arguments import arguments, model_argument, served_by, without_unset
+from specsweep.orchestrator.engines._arguments import arguments, given_environment, model_argument, served_by, without_unset
 from specsweep.orchestrator.engines._vllm_drafters import DRAFTERS, speculative_config
 from specsweep.orchestrator.engines._vllm_rules import broken
 from specsweep.orchestrator.engines.versions import at_least
@@ -98,7 +98,7 @@ class Vllm:
                 "VLLM_SERVER_DEV_MODE": "1",  # /server_info: the resolved config, for the record
                 **({"VLLM_CPU_KVCACHE_SPACE": str(engine.get("cpu_kv_cache_gib") or 1)} if on_cpu else {}),
                 **({"HF_HUB_OFFLINE": "1"} if target.get("model", {}).get("source") != "hub" else {}),
-                **{str(k): str(v) for k, v in (engine.get("env") or {}).items()},
+                **given_environment(engine),
             },
             model_name=str(target["name"]),
             version=str(version) if version else None,
