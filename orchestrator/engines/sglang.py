@@ -131,7 +131,7 @@ def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, A
         found["speculative-num-steps"] = length
         found["speculative-eagle-topk"] = topk
         found["speculative-num-draft-tokens"] = length + 1 if topk == 1 else int(drafter["num_draft_tokens"])
-    return found
+    return found | dict(drafter.get("args") or {})
 
 
 def _scheduler(config: Mapping[str, Any], version: Version | None, overlap: bool) -> dict[str, str]:

@@ -141,7 +141,7 @@ def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, A
         }
     if drafter.get("allow_advanced_sampling") is not None:
         found["allow_advanced_sampling"] = bool(drafter["allow_advanced_sampling"])
-    return found
+    return found | dict(drafter.get("args") or {})
 
 
 def _model(drafter: Mapping[str, Any], models: SessionModels) -> str:

@@ -107,3 +107,8 @@ def test_a_scheduler_that_differs_between_arms_is_said() -> None:
     assert any("overlap" in w for w in plan.warnings)
     pinned = plan_of("name=t", "engine=sglang", OLD, "engine.overlap_schedule=false", "target=llama-3.3-70b", "drafter=none,ngram")
     assert not any("overlap" in w for w in pinned.warnings)
+
+
+def test_further_settings_of_a_drafter_are_passed_on() -> None:
+    found = flags(spec(*LLAMA, NEW, "drafter=eagle3", "drafter.args={speculative-accept-threshold-single: 1.0}"))
+    assert found["speculative-accept-threshold-single"] == "1.0"

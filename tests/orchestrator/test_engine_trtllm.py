@@ -91,3 +91,8 @@ def test_sampling_drafters_are_allowed_where_the_key_is_known() -> None:
     allowed = ("target=llama-3.3-70b", "drafter=eagle3", "temperature=1", "drafter.allow_advanced_sampling=true")
     assert (speculation(spec(*ENGINE, OLD, *allowed)) or {})["allow_advanced_sampling"] is True
     assert speculation(spec(*ENGINE, NEW, *allowed[:3])) is not None
+
+
+def test_further_settings_of_a_drafter_are_passed_on() -> None:
+    found = speculation(spec(*ENGINE, NEW, "target=llama-3.3-70b", "drafter=eagle3", "drafter.args={eagle3_layers_to_capture: [1, 2]}"))
+    assert (found or {})["eagle3_layers_to_capture"] == [1, 2]
