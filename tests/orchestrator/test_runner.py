@@ -5,111 +5,21 @@ A plan, a store and an HTTP engine are real; the place where engines run and the
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiohttp import web
-from plan_samples import plan_of
-from store_samples import measurement, trace
+from runner_samples import Engine, Prepared, World, composed, kinds, run, states
 
 from specsweep.client.actors import ClientsUnavailable
-from specsweep.client.workload import Prompt, PromptSet
 from specsweep.orchestrator import point_run, runner, session_run
-from specsweep.orchestrator.engines import EngineSpec, SessionModels
-from specsweep.orchestrator.errors import ConfigError, EngineRetryable, NoClientsError, RequestError, SpecsweepError, StoreError
-from specsweep.orchestrator.ledger import Outcome
+from specsweep.orchestrator.errors import EngineRetryable, NoClientsError, RequestError, StoreError
 from specsweep.orchestrator.measuring import Measured
 from specsweep.orchestrator.points import Plan, Point
-from specsweep.orchestrator.progress import Progress, Tally
-from specsweep.orchestrator.runner import Runner
+from specsweep.orchestrator.progress import Progress
 from specsweep.orchestrator.store import Store
-
-
-@dataclass
-class Engine:
-    base_url: str
-    end: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    model_name: str = "tiny"
-
-    def ended(self) -> str | None:
-        return self.end
-
-    def log(self) -> str:
-        return "loading\nGGML_ASSERT failed"
-
-    def cpu_seconds(self) -> float | None:
-        return None
-
-
-Trouble = Callable[[Point, Engine], None]  # raises, or ends the engine
-
-
-@dataclass
-class World:
-    """Where engines run and how points are measured."""
-
-    url: str
-    warmed: int = 0  # requests that nobody measured
-    started: list[Engine] = field(default_factory=list)
-    running: int = 0
-    refuse_starts: list[SpecsweepError] = field(default_factory=list)
-    trouble: Trouble = lambda point, engine: None
-    spoil: Callable[[Point, Measured], Measured] = lambda point, measured: measured
-    measured: list[str] = field(default_factory=list)  # point ids, each time one is begun
-    kind: str = "fake"
-    start_clients: Callable[[], None] = lambda: None  # by Ray
-    start_s: float = 0.0  # of an engine
-
-    @asynccontextmanager
-    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[Engine]:
-        if self.refuse_starts:
-            raise self.refuse_starts.pop(0)
-        await asyncio.sleep(self.start_s)
-        engine = Engine(self.url)
-        self.started.append(engine)
-        self.running += 1
-        try:
-            yield engine
-        finally:
-            self.running -= 1
-
-    async def quiet(self) -> float | None:
-        return 0.01
-
-    def host_facts(self) -> dict[str, Any]:
-        return {"cpu": "fake"}
-
-    async def measure_point(self, point: Point, requests: Any, engine: Engine, pool: Any, **_: Any) -> Measured:
-        self.measured.append(point.point_id)
-        self.trouble(point, engine)
-        return self.spoil(point, Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {}))
-
-
-class Prepared:
-    """Prompts without a corpus, models without files."""
-
-    def __init__(self) -> None:
-        self.bad: Callable[[Point], bool] = lambda point: False
-
-    def models(self, config: Mapping[str, Any]) -> SessionModels:
-        return SessionModels(Path("target.gguf"), "a" * 64, Path("drafter.gguf"), "b" * 64)
-
-    def prompts(self, point: Point) -> PromptSet:
-        if self.bad(point):
-            raise ConfigError("workload.prompts=9, but the corpus has 8")
-        main, ramp = (tuple(Prompt(f"{kind}{i}", "c", (1, 2, 3), "text", 3) for i in range(6)) for kind in "mr")
-        return PromptSet(main, ramp)
-
-    def context_per_slot(self, points: Any) -> int:
-        return 256
 
 
 @pytest.fixture
@@ -142,49 +52,6 @@ def plan(store: Store) -> Plan:
     assert [len(session.points) for session in made.sessions] == [2, 2]
     store.write_plan(made)
     return made
-
-
-@functools.cache
-def composed(drafters: str, batch_sizes: str) -> Plan:
-    return plan_of("sweep=smoke", f"drafter={drafters}", f"batch_size={batch_sizes}")
-
-
-def run(plan: Plan, store: Store, world: World, prepared: Prepared) -> Outcome:
-    async def answer(request: web.Request) -> web.Response:
-        if request.method == "POST":
-            world.warmed += 1
-        return web.json_response({"build_info": "b1"})
-
-    async def all_of_it() -> Outcome:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        server = web.AppRunner(app)
-        await server.setup()
-        site = web.TCPSite(server, "127.0.0.1", 0)
-        await site.start()
-        host, port = server.addresses[0][:2]
-        world.url = f"http://{host}:{port}"
-        try:
-            tally = Tally(sessions=len(plan.sessions), points=len(plan.points), requests=0, est_left_s=plan.est_s)
-            return await Runner(plan, store, None, Progress(tally), prepared, tally).run()  # type: ignore[arg-type]
-        finally:
-            await server.cleanup()
-
-    return asyncio.run(all_of_it())
-
-
-def states(store: Store, plan: Plan) -> list[str]:
-    """Of the plan's points in order: ``measured``, or the error they failed with."""
-    found = []
-    for point in plan.points:
-        attempt = store.latest(point.point_id)
-        assert attempt is not None, "every point of a run is accounted for"
-        found.append("measured" if attempt.measured else f"{attempt.point['error']['kind']}: {attempt.point['error']['message']}")
-    return found
-
-
-def kinds(store: Store, plan: Plan) -> list[str]:
-    return [event["kind"] for event in store.sweep(plan.name).events]
 
 
 def test_every_point_lands_once_with_what_was_found_and_nothing_is_left_running(
