@@ -151,6 +151,9 @@ def _head_length(config: Config) -> str | None:
     )
 
 
+_STARTED_BY = ("name", "version", "python", "command", "binary")  # keys of an engine that decide whether it can be started here
+
+
 def _engine_is_missing(config: Config) -> str | None:
     """A warning: plans are made on other machines than the one that measures."""
     engine = config["engine"]
@@ -162,7 +165,6 @@ KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache t
 WARNINGS: tuple[Rule, ...] = (
     Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),
     Rule("head_length", "drafter.max_position_embeddings", _head_length),
-    Rule("engine_is_missing", "the engine's launcher: missing", _engine_is_missing),
 )
 RULES: tuple[Rule, ...] = (
     Rule("engine_only_attached", "the engine's launcher: attach_only", _engine_only_attached),
@@ -179,6 +181,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 # Rules over more than one cell, applied by the grid; here so that one list shows them all.
+ENGINE_IS_MISSING = "engine_is_missing"  # a warning about an engine, not about its points
 NO_SUCH_KEY = "no_such_key"  # an override names a key that this option of the group does not have
 SAME_POINT = "same_point"  # the cells differ only in what names no point
 ONE_SERVER = "one_server"  # an attached server is what it is: one engine, target, drafter and draft length
@@ -198,11 +201,15 @@ def broken(config: Config) -> Iterator[tuple[str, str]]:
 def warnings(configs: Iterable[Config]) -> tuple[str, ...]:
     """What a user should know of points that can run all the same: each rule once, with its first reason and how often it holds."""
     found: dict[str, dict[str, int]] = {}
+    engines: dict[tuple[Any, ...], Config] = {}  # looked for on this machine once each, not once a point
     for config in configs:
         own = [(rule.name, reason) for rule in WARNINGS if (reason := rule.check(config)) is not None]
         for rule, reason in (*own, *_launcher(config["engine"]["name"]).warn(config)):
             reasons = found.setdefault(rule, {})
             reasons[reason] = reasons.get(reason, 0) + 1
+        engines.setdefault(tuple(config["engine"].get(key) for key in _STARTED_BY), config)
+    if absent := {reason: 1 for config in engines.values() if (reason := _engine_is_missing(config)) is not None}:
+        found[ENGINE_IS_MISSING] = absent
     return tuple(_told(reasons) for reasons in found.values())
 
 

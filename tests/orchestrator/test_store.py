@@ -22,8 +22,6 @@ from specsweep.client.trace import read_trace
 from specsweep.orchestrator.errors import ClientError, ConfigError, StoreError
 from specsweep.orchestrator.store import Store
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
