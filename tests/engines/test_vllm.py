@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
+from whole_sweeps import Running, events, finished, measured_points, problems, running, specsweep, until
 
 from specsweep.client.dialects import dialect
 from specsweep.client.trace import PointTrace
@@ -130,29 +130,31 @@ def test_the_environment_names_what_ran(attempts: list[Attempt]) -> None:
         assert "/" not in str(env["drafter"].get("speculative-config") or "")
 
 
-@pytest.mark.parametrize(
-    ("word", "number"), [("EngineCore", signal.SIGKILL), ("api_server", signal.SIGKILL), ("api_server", signal.SIGTERM)]
-)
-def test_an_engine_that_is_killed_in_the_middle_of_a_point_is_started_again(word: str, number: int, tmp_path: Path, cache: Path) -> None:
+KILLS = (("EngineCore", signal.SIGKILL), ("api_server", signal.SIGKILL), ("api_server", signal.SIGTERM))
+
+
+def kill_in_the_middle_of_point(number: int, word: str, how: int, run: Running, store: Path) -> None:
+    until(lambda: sum(e["kind"] == "point_started" for e in events(store, "kill")) == number, f"point {number}", 240)
+    command = run.find("api_server").cmdline()
+    page = f"http://127.0.0.1:{command[command.index('--port') + 1]}/metrics"
+    until(lambda: (VLLM.counters(urllib.request.urlopen(page).read().decode()).running or 0) > 0, "requests in flight", 60)
+    os.kill(run.find(word).pid, how)
+
+
+def test_an_engine_that_is_killed_in_the_middle_of_a_point_is_started_again(tmp_path: Path, cache: Path) -> None:
+    """Its engine process, its server, and its server politely: each costs the point in flight and no other."""
     store = tmp_path / "store"
-    longer = ("workload.prompts=12", "workload.osl=200", "batch_size=2", "measure.stall_seconds=10")
-    with running(
-        "run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", "repeats=2", f"store={store}", f"cache={cache}"
-    ) as run:
-        until(lambda: any(e["kind"] == "point_started" for e in events(store, "kill")), "the point", 240)
-        command = run.find("api_server").cmdline()
-        page = f"http://127.0.0.1:{command[command.index('--port') + 1]}/metrics"
-        until(lambda: (VLLM.counters(urllib.request.urlopen(page).read().decode()).running or 0) > 0, "requests in flight", 60)
-        os.kill(run.find(word).pid, number)
+    longer = ("workload.prompts=12", "workload.osl=200", "batch_size=2", "measure.stall_seconds=10", f"repeats={2 * len(KILLS)}")
+    words = ("run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", f"store={store}", f"cache={cache}")
+    with running(*words) as run:
+        for number, (word, how) in enumerate(KILLS):
+            kill_in_the_middle_of_point(2 * number + 1, word, how, run, store)
         code, output = run.wait()
     assert code == 5, output
     assert "Traceback" not in output
-    states = sorted(a.measured for a in Store(store).sweep("kill").latest.values())
-    assert states == [False, True]
-    (failed,) = (a for a in Store(store).sweep("kill").latest.values() if not a.measured)
-    assert failed.point["error"]["kind"].startswith("Engine")
+    attempts = Store(store).sweep("kill").latest.values()
+    assert sorted(a.measured for a in attempts) == [False] * len(KILLS) + [True] * len(KILLS)
+    assert all(a.point["error"]["kind"].startswith("Engine") for a in attempts if not a.measured)
     assert not run.alive()
-    assert finished(
-        specsweep("run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", "repeats=2", f"store={store}", f"cache={cache}")
-    )
+    assert finished(specsweep(*words, limit_s=400))
     assert all(n == 1 for n in measured_points(store, "kill").values())

@@ -56,10 +56,11 @@ class Running:
         return list(self._seen.values())
 
     def find(self, word: str) -> psutil.Process:
-        """The living member of the family whose command line holds ``word``."""
+        """The living member of the family whose command line holds ``word``; not the guard, whose command line holds its engine's."""
         for child in self.family():
             with suppress(psutil.Error):
-                if word in " ".join(child.cmdline()) and child.is_running():
+                line = " ".join(child.cmdline())
+                if word in line and "guard.py" not in line and child.is_running():
                     return child
         raise AssertionError(f"no process of the run has {word!r} in its command line")
 
