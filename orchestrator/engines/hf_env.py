@@ -7,14 +7,17 @@ that ``make engines`` builds in the cache folder.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from specsweep.orchestrator.engines.versions import installed, parse
 
+HERE = Path(__file__).parents[2]
 BUILT = "hf-2.13.0"  # by its torch, as pinned in requirements/hf.txt
 ADVICE = (
     "run `make engines` to build an environment with it, install the extra here (pip install 'specsweep[hf]'), "
@@ -45,6 +48,8 @@ def problem(engine: Mapping[str, Any]) -> str | None:
     missing = [name for name in NEEDED if found(python, name) is None]
     if missing:
         return f"there is no {' and no '.join(missing)} in the environment of {python}; {ADVICE}"
+    if (other := checkout(python)) is not None and other != HERE:
+        return f"the environment of {python} has the specsweep of {other}, and this one is in {HERE}; run `make engines` here"
     wanted, has = engine.get("version"), version(engine)
     if wanted and parse(str(wanted)) != parse(has or ""):
         return f"engine.version={wanted} is asked for, but {python} has transformers {has}; leave it unset, or set engine.python"
@@ -54,6 +59,15 @@ def problem(engine: Mapping[str, Any]) -> str | None:
 def version(engine: Mapping[str, Any]) -> str | None:
     """Of transformers, which the models and their numbers come from."""
     return found(interpreter(engine), "transformers")
+
+
+def checkout(python: str) -> Path | None:
+    """The working copy whose specsweep that environment runs (an editable install, PEP 610); None if it has a copy of its own."""
+    for record in Path(python).parent.parent.glob("lib/python3*/site-packages/specsweep-*.dist-info/direct_url.json"):
+        origin = json.loads(record.read_text())
+        if origin.get("dir_info", {}).get("editable"):
+            return Path(unquote(urlsplit(origin["url"]).path))
+    return None
 
 
 @functools.cache

@@ -63,7 +63,7 @@ def test_replicas_are_the_batch_limit_and_share_the_cores() -> None:
     ],
 )
 def test_each_drafter_in_the_servers_words(drafter: str, wanted: dict[str, Any]) -> None:
-    model = ("drafter.model={source: package_data, file: tiny_pair/draft}",) if drafter == "medusa" else ()
+    model = ("drafter.model={source: package_data, file: tiny_pair/medusa}",) if drafter == "medusa" else ()
     assert settings(f"drafter={drafter}", *model)["drafter"] == wanted
 
 
@@ -111,6 +111,14 @@ def test_without_torch_it_says_so_and_what_to_do(tmp_path: Path, monkeypatch: py
 def test_what_is_declared_and_not_there_is_told() -> None:
     assert "/nowhere/bin/python does not exist" in warned(*HF, "drafter=none", "engine.python=/nowhere/bin/python")
     assert "has transformers 5.24.0" in warned(*HF, "drafter=none", "engine.version=5.0.0")
+
+
+@pytest.mark.parametrize(("folder", "right"), [(hf_env.HERE, True), (Path("/other/check out"), False)])
+def test_an_environment_that_runs_the_code_of_another_checkout_is_not_taken(environment: Path, folder: Path, right: bool) -> None:
+    info = environment.parent.parent / "lib" / "python3.11" / "site-packages" / "specsweep-0.1.0.dist-info"
+    (info / "direct_url.json").write_text(json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}}))
+    told = LAUNCHER.missing({})
+    assert told is None if right else told is not None and str(folder) in told and "make engines" in told
 
 
 def test_an_environment_without_a_part_of_it_names_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
