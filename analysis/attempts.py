@@ -21,6 +21,7 @@ import numpy as np
 
 from specsweep.analysis import stats
 from specsweep.analysis.check_units import check_line
+from specsweep.analysis.error_words import what_failed
 
 Attempt = Mapping[str, Any]
 
@@ -96,6 +97,11 @@ def is_simulated(attempt: Attempt) -> bool:
     return bool((attempt.get("measurement") or {}).get("simulated"))
 
 
+def is_capture(attempt: Attempt) -> bool:
+    """Whether the point is untimed: it has no speed, stands on no front, and is no arm of a comparison."""
+    return str(axes_of(attempt).get("capture") or "none") != "none"
+
+
 def is_baseline(axes: Mapping[str, Any]) -> bool:
     return str(axes.get("drafter")) == "none"
 
@@ -124,7 +130,7 @@ def why_invalid(attempt: Attempt, aspect: str = "valid") -> str:
         if attempt["point"].get("status") == "measured":
             return "its measurement cannot be read"
         error = attempt["point"].get("error") or {}
-        return f"failed: {error.get('kind', 'error')}: {error.get('message', 'no message')}".splitlines()[0].rstrip(" :;,")
+        return f"failed: {what_failed(error.get('kind'))}: {error.get('message', 'no message')}".splitlines()[0].rstrip(" :;,")
     if is_valid(attempt, aspect):
         return ""
     failed = failed_checks(attempt, aspect)
@@ -204,9 +210,11 @@ def student_t(freedom: float, level: float = 0.95) -> float:
 
 
 def cells(attempts: Iterable[Attempt]) -> list[Cell]:
-    """The attempts (one a point) as cells, sorted by panel, then series with the baseline first, then batch size."""
+    """The attempts (one a point) as cells, sorted by panel, then series with the baseline first, then batch size. Captures are none."""
     groups: dict[str, tuple[dict[str, Any], list[Attempt]]] = {}
     for attempt in attempts:
+        if is_capture(attempt):
+            continue
         axes = axes_of(attempt)
         repeat = {k: v for k, v in axes.items() if k != "repeat"}
         groups.setdefault(repr(sorted(repeat.items(), key=lambda kv: kv[0])), (repeat, []))[1].append(attempt)

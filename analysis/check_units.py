@@ -30,6 +30,7 @@ CHECK_UNITS: Mapping[str, CheckUnit] = {
     "failed_share": _share("of the requests"),
     "engine_batch_limit": CheckUnit("requests"),
     "running_requests": CheckUnit("requests"),
+    "queued_in_engine": _share("of the looks"),
     "client_lag_request": _share("of the median request time"),
     "client_lag_step_p50": _share("of the median step time"),
     "client_lag_step_p99": _share("of the median step time"),

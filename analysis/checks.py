@@ -9,13 +9,10 @@ A check whose facts do not exist (an engine that does not count preemptions) pas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
+from specsweep.analysis.check import Affects, Check
 from specsweep.analysis.window import InFlight, Window
 from specsweep.client.trace import ActorReport, EngineCounters, RequestTrace
-
-Affects = Literal["tps", "steps", "acceptance", "all"]
 
 MAX_FAILED_SHARE = 0.01
 MAX_LAG_P99_OF_REQUEST = 0.01  # a stamp may be late by 1 % of what it measures
@@ -28,29 +25,8 @@ MAX_COALESCED_READS = 0.20  # where only the rates depend on reads
 MAX_BASELINE_MERGES = 0.01
 MAX_TPOT_DISAGREEMENT = 0.01
 REQUESTS_PER_SLOT = 4
-GAUGE_SECONDS = 5.0  # a gauge read once a second has surely seen the full batch in a window this long
 CONTRIBUTED_NOTHING_STEPS = 200
 LOOKUP_DRAFTERS = ("ngram", "suffix", "lookahead")  # may rightly find nothing to propose
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    value: float | None
-    limit: float | None
-    ok: bool
-    affects: tuple[Affects, ...]
-    message: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "value": self.value,
-            "limit": self.limit,
-            "ok": self.ok,
-            "affects": list(self.affects),
-            "message": self.message,
-        }
 
 
 def validity(checks: Sequence[Check], *, has_steps: bool, has_acceptance: bool) -> dict[str, bool]:
@@ -81,11 +57,9 @@ def load_checks(
     measured: int,
     failed: int,
     max_batch: int | None,
-    running_max: float | None,
 ) -> list[Check]:
     share = failed / measured if measured else 1.0
     needed = REQUESTS_PER_SLOT * batch_size
-    seen = running_max is not None and window.seconds >= GAUGE_SECONDS
     return [
         Check("steady_window", window.seconds, 0.0, window.ok, ("tps",), window.reason or "the batch was full for this many seconds"),
         Check(
@@ -107,16 +81,6 @@ def load_checks(
             max_batch is None or max_batch >= batch_size,
             ("all",),
             "the engine's batch limit is not known" if max_batch is None else f"the engine takes {max_batch} requests at once",
-        ),
-        Check(
-            "running_requests",
-            running_max,
-            batch_size,
-            not seen or running_max == batch_size,
-            ("all",),
-            "not decided: the engine's gauge was not read long enough"
-            if not seen
-            else f"the engine ran up to {running_max:.0f} requests at once: fewer means a lower batch limit, more means other clients",
         ),
     ]
 
@@ -178,19 +142,11 @@ def prompt_check(requests: Sequence[RequestTrace], *, ids_sent: bool) -> Check:
     return Check("prompt_tokens", len(wrong) if known else None, 0, not wrong, ("all",), text)
 
 
-def engine_checks(counters: EngineCounters | None) -> list[Check]:
-    """Preemptions and prompt tokens from a cache: both must be zero where the engine counts them."""
-    found = {
-        "preemptions": (None if counters is None else counters.preemptions, "preempted requests compute their tokens twice"),
-        "cached_prompt_tokens": (
-            None if counters is None else counters.cached_prompt_tokens,
-            "cached prompts make TTFT a cache's, not a prefill's",
-        ),
-    }
-    return [
-        Check(name, value, 0, not value, ("all",), why if value is not None else "not decided: the engine does not count it")
-        for name, (value, why) in found.items()
-    ]
+def cache_check(counters: EngineCounters | None) -> Check:
+    """Prompt tokens from a cache must be zero where the engine counts them."""
+    cached = None if counters is None else counters.cached_prompt_tokens
+    text = "not decided: the engine does not count it" if cached is None else "cached prompts make TTFT a cache's, not a prefill's"
+    return Check("cached_prompt_tokens", cached, 0, not cached, ("all",), text)
 
 
 def counter_checks(totals: Mapping[str, int | None], counters: EngineCounters | None, *, failed: int, drafter: str) -> list[Check]:

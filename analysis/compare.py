@@ -271,4 +271,5 @@ def difference_table(comparison: Comparison, *, everything: bool = False) -> Tab
             "Some intervals are within-session: the spread from one engine start to the next is not in them (repeat=1,2,3 brings it in).",
         )
     brief = ("B / A with 95 % intervals that hold for all comparisons at once.", notes[1])
-    return Table("differences", "Differences beyond the intervals", columns, tuple(rows), notes, brief=brief)
+    table = Table("differences", "Differences beyond the intervals", columns, tuple(rows), notes, brief=brief)
+    return table.simulated() if comparison.simulated else table

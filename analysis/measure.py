@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from specsweep.analysis import acceptance, checks, official, timing
+from specsweep.analysis.check import Check
 from specsweep.analysis.columns import columns, output_tokens
+from specsweep.analysis.residency import residency_checks
 from specsweep.analysis.sections import (
     Selection,
     Speed,
@@ -92,14 +94,14 @@ def _checks(
     steps: acceptance.Steps | None,
     speed: Speed,
     step_times: StepTimes,
-) -> list[checks.Check]:
+) -> list[Check]:
     main = [r for r in trace.requests if r.phase == "main"]
     failed = len(trace.requests) - len(chosen.everything)
     server = facts.step_clock == "server"
     latency = timing.request_latency_ms(speed.timed).values
     per_token_ms = sheet.metrics.get("tpot_ms_mean")
     totals = acceptance.stream_totals(chosen.everything)
-    found: list[checks.Check | None] = [
+    found: list[Check | None] = [
         *checks.load_checks(
             batch_size=facts.batch_size,
             window=window,
@@ -107,8 +109,8 @@ def _checks(
             measured=len(main),
             failed=len(main) - len(chosen.main),
             max_batch=facts.max_batch,
-            running_max=trace.running_max,
         ),
+        *residency_checks(facts.batch_size, trace.gauges, trace.running_max, window.seconds, trace.counters),
         *checks.client_checks(
             trace.actors,
             request_ms=float(np.median(latency)) if latency.size else None,
@@ -118,7 +120,7 @@ def _checks(
         ),
         checks.other_work_check(facts.other_cpu_share),
         checks.prompt_check(trace.requests, ids_sent=trace.meta.get("dialect") != "openai_chat"),
-        *checks.engine_checks(trace.counters),
+        checks.cache_check(trace.counters),
         *checks.counter_checks(totals, trace.counters, failed=failed, drafter=facts.drafter),
         checks.proof_check(
             [r.read.step_state for r in chosen.main],
@@ -139,7 +141,7 @@ def _checks(
     return [c for c in found if c is not None]
 
 
-def _counts_checks(requests: Sequence[RequestTrace], trace: PointTrace) -> list[checks.Check]:
+def _counts_checks(requests: Sequence[RequestTrace], trace: PointTrace) -> list[Check]:
     tokens = [output_tokens(r) for r in requests]
     unstreamed = sum(max(n - len(r.read.output_ids), 0) for n, r in zip(tokens, requests, strict=True) if r.read.output_ids)
     beyond = sum(n > r.max_tokens for n, r in zip(tokens, requests, strict=True))
@@ -148,7 +150,7 @@ def _counts_checks(requests: Sequence[RequestTrace], trace: PointTrace) -> list[
     return [checks.count_check(unstreamed, sum(tokens), counted), checks.cap_check(beyond, short, len(requests))]
 
 
-def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> checks.Check | None:
+def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> Check | None:
     # A baseline's chunks are looked at as they came: its dialect may have split them into steps of one token already.
     if facts.baseline:
         sizes = [n for r in main for n in r.read.chunk_tokens[1:]]
@@ -161,7 +163,7 @@ def _step_sizes(main: Sequence[RequestTrace], facts: PointFacts) -> checks.Check
     return checks.step_size_check(max(sizes), oversized, len(sizes), draft_length=facts.draft_length, drafter=facts.drafter)
 
 
-def _contribution(sheet: Sheet, trace: PointTrace, steps: acceptance.Steps | None, facts: PointFacts) -> checks.Check | None:
+def _contribution(sheet: Sheet, trace: PointTrace, steps: acceptance.Steps | None, facts: PointFacts) -> Check | None:
     if steps is not None:
         known = steps.accepted[steps.accepted != acceptance.UNKNOWN]
         silent = bool((steps.drafted == acceptance.UNKNOWN).any())

@@ -19,6 +19,7 @@ from specsweep.analysis.attempts import (
     Attempt,
     Cell,
     cells,
+    is_capture,
     is_measured,
     is_simulated,
     is_valid,
@@ -28,6 +29,7 @@ from specsweep.analysis.attempts import (
     varying,
 )
 from specsweep.analysis.pareto import ParetoPoint, pareto
+from specsweep.analysis.routing_table import routing_table
 from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups
 from specsweep.analysis.tables import pareto_table, speedup_table
 from specsweep.analysis.tabular import Table, text_width
@@ -77,18 +79,19 @@ class Report:
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        """By name: pareto, speedup, acceptance_by_position, acceptance_by_category, validity, dropped, environment."""
+        """By name: pareto, speedup, acceptance_by_position, acceptance_by_category, routing, validity, dropped, environment."""
         drafting = details.acceptance_cells(self.cells)
         made = [
             pareto_table(self.cells, self.points),
             speedup_table(self.speedups),
             details.position_table(drafting),
             details.category_table(drafting),
+            routing_table(self.attempts),
             details.validity_table(self.attempts),
             details.dropped_table(self.dropped),
             details.environment_table(self.attempts),
         ]
-        return {t.name: t for t in made}
+        return {t.name: t.simulated() if self.simulated else t for t in made}
 
     @cached_property
     def notes(self) -> dict[str, tuple[str, ...]]:
@@ -107,6 +110,8 @@ class Report:
         invalid = sum(is_measured(a) and not is_valid(a) for a in self.attempts)
         failed = len(self.attempts) - measured
         parts = [f"{measured} of {self.planned} points measured"]
+        captured = sum(is_measured(a) and is_capture(a) for a in self.attempts)
+        parts += [f"{captured} of them untimed routing captures"] if captured else []
         parts += [f"{invalid} of them not valid"] if invalid else []
         parts += [f"{failed} failed"] if failed else []
         missing = self.planned - len(self.attempts)

@@ -23,6 +23,7 @@ from specsweep.analysis.attempts import (
     panel_label,
     series_axes,
 )
+from specsweep.analysis.error_words import what_failed
 from specsweep.analysis.pareto import ParetoPoint, pareto
 from specsweep.analysis.speedup import Speedup, ratio_text, speedups, verdict
 from specsweep.analysis.tabular import Column, Row, Table, fold_shared, put, with_interval
@@ -119,7 +120,8 @@ def _short_reason(cell: Cell) -> str:
     """The name of the first failed check, or the kind of the failure; the whole story is in the record and in the validity table."""
     first = cell.attempts[0]
     if not is_measured(first):
-        return str((first["point"].get("error") or {}).get("kind") or "not measured") + " error"
+        error = first["point"].get("error")
+        return f"{what_failed(error.get('kind'))} failed" if error else "not measured"
     failed = failed_checks(first, "valid")
     return str(failed[0]["name"]) if failed else "see checks"
 
@@ -132,8 +134,31 @@ def _pareto_notes(cells: Sequence[Cell]) -> tuple[tuple[str, ...], tuple[str, ..
     states = "Pareto: “frontier” if no point of the same workload is better in both rates; “within noise” if none is beyond the intervals."
     notes = [*([SIMULATED] if simulated else []), scope, *([DAGGER] if doubted else [])]
     notes += [states] if any(c.counted() for c in cells) else []
-    brief = [brief_scope, *([BRIEF_DAGGER] if doubted else [])]
+    lacking = _lacking(cells)
+    notes += lacking
+    brief = [brief_scope, *([BRIEF_DAGGER] if doubted else []), *lacking]
     return tuple(notes), (f"SIMULATED. {brief[0]}", *brief[1:]) if simulated else tuple(brief)
+
+
+def _lacking(cells: Sequence[Cell]) -> list[str]:
+    """Why a dash stands where other measured points have a number: one line a column, with the first reason."""
+    lines = []
+    for key, header, _ in METRIC_COLUMNS:
+        reasons = [
+            reason
+            for cell in cells
+            for a in cell.attempts
+            if (reason := ((a.get("measurement") or {}).get("absent") or {}).get(key)) and not _needs_none(key, cell)
+        ]
+        if reasons:
+            where = f"{len(reasons)} points" if len(reasons) > 1 else "one point"
+            lines.append(f"{header} –: not given at {where}: {reasons[0]}.")
+    return lines
+
+
+def _needs_none(key: str, cell: Cell) -> bool:
+    """A baseline verifies nothing, as everybody knows."""
+    return key == "al_verify" and cell.baseline
 
 
 def interval_scope(sessions: int) -> tuple[str, str]:

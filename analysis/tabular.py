@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)  # header → the value that all rows have
-    brief: tuple[str, ...] = ()  # what a terminal shows in place of the notes: two short lines at most
+    brief: tuple[str, ...] = ()  # what a terminal shows in place of the notes: two short lines, and one for each number that is missing
 
     @property
     def caption(self) -> str:
@@ -48,6 +48,11 @@ class Table:
     @property
     def right(self) -> list[int]:
         return [i for i, c in enumerate(self.columns) if c.right]
+
+    def simulated(self) -> Table:
+        """The table of simulated numbers: it says so in its title, and every record does."""
+        rows = tuple(replace(row, record={**row.record, "simulated": True}) for row in self.rows)
+        return replace(self, title=f"SIMULATED – {self.title}", rows=rows)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -131,13 +136,26 @@ def _column_width(column: Column, cells: Sequence[str]) -> int:
     return max(len(column.header), min(longest, column.wraps) if column.wraps else longest) + GAP
 
 
-def footnoted(table: Table, key: str) -> tuple[Table, list[str]]:
-    """The table with the texts of one column as numbers, ``(1)``, and those texts, each once however many rows have it."""
+def without_intervals(table: Table, keys: Sequence[str]) -> Table:
+    """The table with bare values in these columns; the mark of a doubtful one stays."""
+    at = [i for i, c in enumerate(table.columns) if c.key in keys]
+
+    def bare(cell: str) -> str:
+        value, bracket, rest = cell.partition(" [")
+        return value + rest.rpartition("]")[2] if bracket else cell
+
+    rows = tuple(replace(r, cells=tuple(bare(c) if i in at else c for i, c in enumerate(r.cells))) for r in table.rows)
+    return replace(table, rows=rows)
+
+
+def footnoted(table: Table, key: str, *, stays: Collection[str] = ()) -> tuple[Table, list[str]]:
+    """The table with the texts of one column as numbers, ``(1)``, and those texts, each once however many rows have it. What ``stays`` has
+    no number."""
     at = next((i for i, c in enumerate(table.columns) if c.key == key), None)
     if at is None:
         return table, []
-    texts = list(dict.fromkeys(r.cells[at] for r in table.rows if r.cells[at]))
-    mark = {"": "", **{text: f"({n})" for n, text in enumerate(texts, 1)}}
+    texts = list(dict.fromkeys(r.cells[at] for r in table.rows if r.cells[at] and r.cells[at] not in stays))
+    mark = {"": "", **{text: text for text in stays}, **{text: f"({n})" for n, text in enumerate(texts, 1)}}
     rows = tuple(replace(r, cells=(*r.cells[:at], mark[r.cells[at]], *r.cells[at + 1 :])) for r in table.rows)
     columns = tuple(replace(c, wraps=0) if i == at else c for i, c in enumerate(table.columns))
     return replace(table, columns=columns, rows=rows), [f"({n}) {text}" for n, text in enumerate(texts, 1)]

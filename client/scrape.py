@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from specsweep.client.dialects import Dialect
+from specsweep.client.trace import GaugeSample
 
 TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 2.0
@@ -51,14 +52,18 @@ async def _get(url: str, headers: Mapping[str, str] | None, timeout_s: float) ->
 
 
 class GaugeSampler:
-    """The highest number of running requests that the engine reported in a window. Use it as an async context manager."""
+    """What the engine's gauges of running and waiting requests said while it was entered, as an async context manager."""
 
     def __init__(self, base_url: str, dialect: Dialect, *, headers: Mapping[str, str] | None = None) -> None:
-        self.running_max: float | None = None  # None: the engine has no such gauge
+        self.samples: list[GaugeSample] = []  # empty: the engine has no such gauge, or there was no time for a look
         self._url = None if dialect.metrics_path is None else base_url + dialect.metrics_path
         self._dialect = dialect
         self._headers = headers
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running_max(self) -> float | None:
+        return max((sample.running for sample in self.samples), default=None)
 
     async def __aenter__(self) -> GaugeSampler:
         if self._url is not None:
@@ -73,9 +78,13 @@ class GaugeSampler:
 
     async def _sample(self) -> None:
         assert self._url is not None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
             await asyncio.sleep(GAUGE_PERIOD_S)
             text = await fetch_text(self._url, headers=self._headers)
-            running = None if text is None else self._dialect.counters(text).running
-            if running is not None:
-                self.running_max = running if self.running_max is None else max(self.running_max, running)
+            if text is None:
+                continue
+            found = self._dialect.counters(text)
+            if found.running is not None:
+                self.samples.append(GaugeSample(round(loop.time() - began, 3), found.running, found.waiting))

@@ -190,6 +190,15 @@ class EngineCounters:
 _GAUGES = {"running", "waiting", "accepted_per_pos"}
 
 
+@dataclass(frozen=True, slots=True)
+class GaugeSample:
+    """One look at the engine's gauges while the point ran, once a second at most. ``waiting`` None: the engine has no such gauge."""
+
+    t_s: float  # since the looking began
+    running: float
+    waiting: float | None
+
+
 @dataclass(slots=True)
 class PointTrace:
     """All that the client saw of one point."""
@@ -199,6 +208,7 @@ class PointTrace:
     actors: list[ActorReport]
     counters: EngineCounters | None = None  # delta over the point
     running_max: float | None = None  # highest running-requests gauge seen (sampled at 1 Hz at most)
+    gauges: list[GaugeSample] = field(default_factory=list)
     simulated: bool = False
     meta: dict[str, Any] = field(default_factory=dict)  # JSON-able: dialect, engine version, anything worth keeping
 
@@ -237,6 +247,7 @@ def to_table(trace: PointTrace) -> pa.Table:
         "actors": [dataclasses.asdict(a) for a in trace.actors],
         "counters": None if trace.counters is None else dataclasses.asdict(trace.counters),
         "running_max": trace.running_max,
+        "gauges": [dataclasses.astuple(g) for g in trace.gauges],
         "simulated": trace.simulated,
         "meta": trace.meta,
     }
@@ -275,6 +286,7 @@ def _from_rows(rows: Sequence[dict[str, Any]], head: dict[str, Any]) -> PointTra
         actors=[ActorReport(**a) for a in head["actors"]],
         counters=counters,
         running_max=head["running_max"],
+        gauges=[GaugeSample(*g) for g in head.get("gauges", ())],  # traces of earlier versions have the maximum only
         simulated=head["simulated"],
         meta=head["meta"],
     )

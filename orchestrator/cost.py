@@ -50,7 +50,9 @@ def point_seconds(config: Mapping[str, Any]) -> float:
 
 
 def request_count(config: Mapping[str, Any]) -> int:
-    """Requests that a point sends: one of ramp-up a slot, then the main ones."""
+    """Requests that a point sends: one of ramp-up a slot, then the main ones; a capture sends each prompt once."""
+    if str(config.get("capture") or "none") != "none":
+        return int(config["workload"]["prompts"])
     batch = int(config["batch_size"])
     return int(batch + max(config["workload"]["prompts"], config["measure"]["requests_per_slot"] * batch))
 

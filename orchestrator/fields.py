@@ -80,6 +80,7 @@ FIELDS: Mapping[str, Field] = {
     "repeats": Field("int", 1, MAX_REPEATS, optional=True),
     "seed": Field("int", 0, 2**32 - 2),  # of 32 bits in most engines, and 2**32 - 1 means "any" to llama.cpp
     "record_raw": Field("bool"),
+    "capture": Field("choice", choices=("none", "routing")),
     "rerun": Field("choice", choices=("failed", "invalid", "all")),
     "measure.requests_per_slot": _COUNT,
     "measure.stall_seconds": Field("float", 0, above=True),
@@ -101,6 +102,9 @@ FIELDS: Mapping[str, Field] = {
     "drafter.vocab_size": Field("int", 1, optional=True),
     "drafter.stateful": Field("bool"),
     "drafter.match_size": _COUNT,
+    "target.experts.count": _COUNT,
+    "target.experts.per_token": _COUNT,
+    "target.experts.layers": _COUNT,
     "workload.prompts": _COUNT,
     "workload.ramp_prompts": _COUNT,
     "workload.osl": _COUNT,

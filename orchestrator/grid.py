@@ -161,7 +161,9 @@ def _scalars(sweep: SweepConfig, variant: Variant) -> Iterator[dict[str, Any]]:
 
 def _expand_variant(sweep: SweepConfig, variant: Variant, contents: Contents, points: list[Point], dropped: list[Dropped]) -> None:
     parts = _Parts(variant, contents)
-    template = dict.fromkeys((*AXES, *variant.axes)) | variant.axes  # in the order of AXES, extra axes last
+    template = (
+        dict.fromkeys((*AXES, *variant.axes)) | variant.axes | identity.capture(variant.config)
+    )  # in the order of AXES, extra axes last
     for scalars in _scalars(sweep, variant):
         axes = template | scalars
         config = {**variant.config, **scalars, "engine": parts.engine_config(scalars["batch_size"])}
@@ -202,9 +204,10 @@ class _Parts:
 
     def declared(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         """What names this point, as :func:`identity.declared` has it, and its canonical JSON put together from the shared parts."""
-        isl = config["isl"]
+        isl, captured = config["isl"], identity.capture(config)
         parts = (  # names in the order of canonical JSON
             _atom(config["batch_size"]),
+            *(_atom(found) for found in captured.values()),
             _atom(config["draft_length"]),
             self._part("drafter", None, config),
             self._part("engine", config["engine"].get("max_batch"), config),
@@ -218,7 +221,8 @@ class _Parts:
             self._part("workload", isl, config),
         )
         values, texts = zip(*parts, strict=True)
-        return dict(zip(_NAMES, values, strict=True)), _FORM % texts
+        names, form = (_CAPTURE_NAMES, _CAPTURE_FORM) if captured else (_NAMES, _FORM)
+        return dict(zip(names, values, strict=True)), form % texts
 
     def _part(self, name: str, key: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
         made = self._made.get((name, key))
@@ -251,7 +255,8 @@ _NAMES = (  # in the order of canonical JSON
     "target",
     "workload",
 )
-_FORM = "{" + ",".join(f'"{name}":%s' for name in _NAMES) + "}"
+_CAPTURE_NAMES = (_NAMES[0], "capture", *_NAMES[1:])
+_FORM, _CAPTURE_FORM = ("{" + ",".join(f'"{name}":%s' for name in names) + "}" for names in (_NAMES, _CAPTURE_NAMES))
 
 
 @lru_cache(maxsize=100_000, typed=True)

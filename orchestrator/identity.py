@@ -38,6 +38,7 @@ UNDECLARED: Mapping[str, frozenset[str]] = {
             "architecture",
             "mtp_predict",
             "memory",
+            "experts",
             "vocab_size",
             "max_model_len",
             "cost",
@@ -157,7 +158,14 @@ def declared(config: Mapping[str, Any], contents: Contents) -> dict[str, Any]:
         "hardware": config["hardware"],
         "repeat": config["repeat"],
         "requests_per_slot": config["measure"]["requests_per_slot"],
+        **capture(config),
     }
+
+
+def capture(config: Mapping[str, Any]) -> dict[str, str]:
+    """What a point captures instead of being timed. Empty for a timed one, which is named as if nothing could be captured."""
+    found = str(config.get("capture") or "none")
+    return {} if found == "none" else {"capture": found}
 
 
 def declared_group(group: str, values: Mapping[str, Any]) -> dict[str, Any]:

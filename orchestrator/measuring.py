@@ -35,7 +35,7 @@ IDLE_POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    trace: PointTrace
+    trace: PointTrace | None  # None of a capture, which is untimed
     measurement: dict[str, Any]
     evidence: dict[str, str | bytes]
 
@@ -162,7 +162,7 @@ async def measure_point(
     )
     meter = CpuMeter(engine)
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
-        result = await _in_thread(pool, load)
+        result = await in_thread(pool, load)
     others = meter.others(sum(actor.cpu_s for actor in result.trace.actors))
     trace = result.trace
     main = [r.read for r in trace.requests if r.phase == "main"]
@@ -171,7 +171,7 @@ async def measure_point(
     after = await until_idle(wire, engine) if before.counters is not None else Page()
     if after.counters is not None and before.counters is not None:
         trace.counters = after.counters - before.counters
-    trace.running_max = gauges.running_max
+    trace.running_max, trace.gauges = gauges.running_max, gauges.samples
     trace.simulated = bool(found.get("simulated"))
     trace.meta |= {"dialect": wire.name, "engine_version": engine_version, "point_id": point.point_id}
     facts = PointFacts(
@@ -191,7 +191,8 @@ async def measure_point(
     return Measured(trace, numbers, evidence)
 
 
-async def _in_thread(pool: ClientPool, load: PointLoad) -> PointResult:
+async def in_thread(pool: ClientPool, load: PointLoad) -> PointResult:
+    """Measures off the loop; a cancelled wait ends the measurement."""
     try:
         return await asyncio.to_thread(pool.measure, load)
     except asyncio.CancelledError:

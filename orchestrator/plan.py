@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator import cost, identity
+from specsweep.orchestrator.capture_rules import one_a_start
 from specsweep.orchestrator.config import SweepConfig, compose
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.grid import expand
@@ -52,9 +53,13 @@ def group(points: Sequence[Point], seconds: Sequence[float]) -> list[Session]:
     """One session per engine start, in the order of the points."""
     members: dict[tuple[Any, ...], list[tuple[Point, float]]] = {}
     for point, key, estimate in zip(points, server_keys(points), seconds, strict=True):
-        own = point.point_id if point.config["drafter"].get("stateful") else None
+        own = point.point_id if _needs_fresh_engine(point) else point.declared.get("capture")  # a recorder slows what is timed
         members.setdefault((*key, point.config["repeat"], own), []).append((point, estimate))
     return [_session(key, served) for key, served in members.items()]
+
+
+def _needs_fresh_engine(point: Point) -> bool:
+    return bool(point.config["drafter"].get("stateful")) or (point.is_capture and one_a_start(point.config))
 
 
 def _session(key: tuple[Any, ...], served: list[tuple[Point, float]]) -> Session:

@@ -15,6 +15,7 @@ from typing import Any
 
 from specsweep.client.actors import ClientPool, ClientsUnavailable
 from specsweep.client.trace import PlannedRequest
+from specsweep.orchestrator.capture import capture_point
 from specsweep.orchestrator.clusters import Cluster, RunningEngine
 from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import gpus
@@ -38,6 +39,7 @@ class Bench:
     env: Mapping[str, Any]  # what was found of the engine and its host
     pool: ClientPool
     actors: int | None  # client processes; None: by batch size
+    recorder_files: int = 0  # that one dump of the engine's expert recorder writes
 
     def died(self, while_: str = "") -> EngineDied | None:
         """None while the engine runs."""
@@ -60,7 +62,7 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     ledger.begin(point, len(requests))
-    busy = await bench.place.quiet()
+    busy = None if point.is_capture else await bench.place.quiet()  # an untimed point waits for nothing
     began, started = time.monotonic(), utc_now()
     gpus_before = gpus()
     result = await _result(point, requests, bench, ledger)
@@ -79,7 +81,7 @@ async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench
         result = error
     except Exception as bug:  # of ours: it costs this point, and is told in full
         result = internal_error(bug)
-    if isinstance(result, SpecsweepError) or any(r.read.outcome != "ok" for r in result.trace.requests):
+    if isinstance(result, SpecsweepError) or (result.trace is not None and any(r.read.outcome != "ok" for r in result.trace.requests)):
         await asyncio.sleep(SETTLE_S)
     return bench.died(f" while {label(point)} was measured") or result
 
@@ -89,6 +91,11 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     tries = 1
     while True:
         try:
+            if point.is_capture:
+                files = bench.recorder_files
+                return await capture_point(
+                    point, requests, bench.engine, bench.pool, found=bench.env["engine"], files=files, actors=bench.actors
+                )
             return await measure_point(point, list(requests), bench.engine, bench.pool, found=bench.env["engine"], actors=bench.actors)
         except ClientsUnavailable as error:
             if tries == POINT_TRIES:

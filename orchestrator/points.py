@@ -32,6 +32,11 @@ class Point:
     def is_baseline(self) -> bool:
         return str(self.axes["drafter"]) == "none"
 
+    @property
+    def is_capture(self) -> bool:
+        """Untimed: what the engine's recorder tells is kept, and nothing of it is a speed."""
+        return "capture" in self.declared
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

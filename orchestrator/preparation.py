@@ -13,6 +13,7 @@ from typing import Any
 from specsweep.client.dialects import dialect
 from specsweep.client.workload import PromptSet, TargetTokenizer, load_prompts, load_tokenizer, workload_hash
 from specsweep.client.workload.errors import WorkloadError
+from specsweep.orchestrator.drafter_facts import mismatch
 from specsweep.orchestrator.engines import ModelFormat, SessionModels, launcher
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.head_config import changes, patched
@@ -50,6 +51,8 @@ class Preparation:
         drafter = self._model("drafter", config["drafter"], form) if has_model else None
         if drafter is None:
             return SessionModels(target.path, target.sha256)
+        if (reason := mismatch(config, self._cache)) is not None:  # a plan could not see what was fetched just now
+            raise ConfigError(reason)
         return SessionModels(target.path, target.sha256, patched(drafter.path, config["drafter"], self._cache), drafter.sha256)
 
     def _model(self, role: str, group: Mapping[str, Any], form: ModelFormat) -> LocalModel:

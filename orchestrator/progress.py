@@ -20,7 +20,7 @@ REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same co
 def label(point: Point) -> str:
     axes = point.axes
     drafter = str(axes["drafter"]) + (f" DL{axes['draft_length']}" if axes["draft_length"] is not None else "")
-    extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k)
+    extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k) + (" routing capture" if point.is_capture else "")
     repeat = f" repeat {axes['repeat']}" if axes.get("repeat", 1) != 1 else ""
     return f"{axes['engine']} {axes['target']} {drafter} BS{axes['batch_size']} ISL{axes['isl']} {axes['workload']}{extra}{repeat}"
 
@@ -86,8 +86,14 @@ METRICS = (("user_tps_mean", 1), ("output_tps", 1), ("al_decode", 2), ("step_ms_
 def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
     metrics = measurement["metrics"]
     mark = "simulated " if measurement.get("simulated") else ""
+    if "routing" in measurement:
+        from specsweep.analysis.routing_table import capture_line
+
+        mark += capture_line(measurement["routing"])
     if not measurement["validity"]["valid"]:
-        mark += "invalid: " + ", ".join(c["name"] for c in measurement["checks"] if not c["ok"])
+        mark += (
+            ("; " if "routing" in measurement else "") + "invalid: " + ", ".join(c["name"] for c in measurement["checks"] if not c["ok"])
+        )
     return (label(point), *(interval(metrics, name, decimals) for name, decimals in METRICS), mark)
 
 

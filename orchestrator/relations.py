@@ -90,11 +90,12 @@ def with_baselines(points: Sequence[Point]) -> list[Point]:
         )
 
     keys = [apart_from_drafter(p) for p in points]
-    baselines = {key: p.point_id for p, key in zip(points, keys, strict=True) if _is_baseline(p)}
+    baselines = {key: p.point_id for p, key in zip(points, keys, strict=True) if _is_baseline(p) and not p.is_capture}
     result = []
     for point, key in zip(points, keys, strict=True):
-        baseline = None if _is_baseline(point) else baselines.get(key)
-        if baseline is None and not _is_baseline(point) and point.config["cluster"]["kind"] == "attach":
+        alone = _is_baseline(point) or point.is_capture
+        baseline = None if alone else baselines.get(key)
+        if baseline is None and not alone and point.config["cluster"]["kind"] == "attach":
             baseline = identity.point_id({**point.declared, "drafter": NO_DRAFTER, "draft_length": None})
         result.append(point if baseline is None else Point(point.point_id, point.axes, point.config, point.declared, baseline))
     return result
@@ -102,7 +103,7 @@ def with_baselines(points: Sequence[Point]) -> list[Point]:
 
 def lonely(points: Sequence[Point]) -> tuple[str, ...]:
     """Warnings about arms that have nothing to be compared with."""
-    arms = [p for p in points if not _is_baseline(p)]
+    arms = [p for p in points if not _is_baseline(p) and not p.is_capture]
     alone = [p for p in arms if p.baseline_id is None]
     if not alone:
         return ()

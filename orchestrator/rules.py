@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from specsweep.orchestrator import capture_rules, drafter_facts
 
 Config = Mapping[str, Any]
 
@@ -79,6 +82,12 @@ def _same_vocabulary(config: Config) -> str | None:
     if ours is None or theirs is None or ours == theirs:
         return None
     return f"drafter {drafter['name']} has a vocabulary of {theirs}, target {target['name']} one of {ours}: its tokens mean something else"
+
+
+def _drafter_is_what_it_says(config: Config) -> str | None:
+    if config["cluster"]["kind"] == "attach" or _launcher(config["engine"]["name"]).model_format == "tokenizer":  # neither loads it here
+        return None
+    return drafter_facts.mismatch(config, Path(str(config["cache"])))
 
 
 def _batch_fits_engine(config: Config) -> str | None:
@@ -165,6 +174,8 @@ KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache t
 WARNINGS: tuple[Rule, ...] = (
     Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),
     Rule("head_length", "drafter.max_position_embeddings", _head_length),
+    Rule("drafter_is_captured", "the recorder counts what is verified", capture_rules.drafter_is_captured),
+    Rule("kernels_route_themselves", "sglang/srt/layers/moe/topk.py: TopKOutputFormat", capture_rules.kernels_route_themselves),
 )
 RULES: tuple[Rule, ...] = (
     Rule("engine_only_attached", "the engine's launcher: attach_only", _engine_only_attached),
@@ -173,11 +184,19 @@ RULES: tuple[Rule, ...] = (
     Rule("target_has_model", "prompts are token ids of the target", _target_has_model),
     Rule("drafter_has_model", "drafter.model", _drafter_has_model),
     Rule("target_has_mtp", "target.mtp_predict", _target_has_mtp),
+    Rule("drafter_is_what_it_says", "the config.json of the drafter's checkpoint", _drafter_is_what_it_says),
     Rule("same_vocabulary", "target.vocab_size, drafter.vocab_size", _same_vocabulary),
     Rule("batch_fits_engine", "engine.max_batch", _batch_fits_engine),
     Rule("fits_context", "target.max_model_len", _fits_context),
     Rule("enough_prompts", "a prompt seen twice is drafted from memory", _enough_prompts),
     Rule("chat_wire_needs_chat", "chat completions take messages, not tokens", _chat_wire_needs_chat),
+    Rule("capture_engine", "what each engine tells of its experts", capture_rules.engine_records),
+    Rule("capture_sim", "the recorder is SGLang's", capture_rules.simulated_recorder),
+    Rule("capture_files", "the recorder writes where the engine runs", capture_rules.files_are_here),
+    Rule("capture_experts", "target.experts", capture_rules.target_has_experts),
+    Rule("capture_drafts", "workload.osl", capture_rules.drafts_are_verified),
+    Rule("capture_batch", "workload.prompts", capture_rules.batch_is_full),
+    Rule("capture_text", "the committed corpora, or the user's file", capture_rules.prompts_are_text),
 )
 
 # Rules over more than one cell, applied by the grid; here so that one list shows them all.

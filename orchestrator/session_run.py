@@ -25,6 +25,7 @@ from specsweep.client.sim.wire import ABOUT_PATH
 from specsweep.client.trace import PlannedRequest, Sampling
 from specsweep.client.warmup import WARMUP_PROMPT, WARMUP_TOKENS, warm_up
 from specsweep.client.workload import PromptSet
+from specsweep.orchestrator.capture import capture_requests
 from specsweep.orchestrator.clusters import Cluster, RunningEngine, cluster
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
 from specsweep.orchestrator.engines.verdicts import false_start
@@ -99,7 +100,8 @@ class SessionRun:
         for point in tuple(self.left):
             try:
                 prompts = await asyncio.to_thread(self.preparation.prompts, point)
-                self._requests[point.point_id] = requests_of(point, prompts, model_name(point))
+                planned = requests_of(point, prompts, model_name(point))
+                self._requests[point.point_id] = capture_requests(point, prompts, model_name(point)) if point.is_capture else planned
             except SpecsweepError as error:
                 self._fail(point, error)
 
@@ -146,7 +148,7 @@ class SessionRun:
             if isinstance(about, dict) and about.get("simulated"):
                 facts["simulated"] = True
         self._env = environment(spec, facts, place.host_facts())
-        bench = Bench(self.session, place, engine, self._env, self.clients.pool, self.actors)
+        bench = Bench(self.session, place, engine, self._env, self.clients.pool, self.actors, spec.recorder_files)
         self.ledger.progress.session(self.session, f"{_words(self.session)}: ready, warming up")
         await self._warm_up(bench)
         self.ledger.tally.started(self.session.est_start_s)
@@ -197,7 +199,10 @@ def categories_of(sets: Iterable[PromptSet]) -> dict[str, str]:
 
 def _words(session: Session) -> str:
     axes = session.points[0].axes
-    return f"{axes['engine']} · {axes['target']} · {axes['drafter']}" + (f" DL{axes['draft_length']}" if axes["draft_length"] else "")
+    length = f" DL{axes['draft_length']}" if axes["draft_length"] else ""
+    return f"{axes['engine']} · {axes['target']} · {axes['drafter']}{length}" + (
+        " · routing capture" if session.points[0].is_capture else ""
+    )
 
 
 def model_name(point: Point) -> str:

@@ -154,6 +154,11 @@ class SweepView:
         """Every point of the latest plan is measured."""
         return all(i in self.latest and self.latest[i].measured for i in self.current)
 
+    @cached_property
+    def simulated(self) -> bool:
+        """Some of its numbers come from the simulator."""
+        return any(attempt.point.get("simulated") for attempt in self.latest.values())
+
     def records(self) -> list[dict[str, Any]]:
         """``{"point": point.json, "measurement": measurement.json | None}`` of each point with an attempt: what the analysis takes."""
         return [attempt.record() for attempt in self.latest.values()]

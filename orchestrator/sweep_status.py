@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from specsweep.analysis.error_words import what_failed
 from specsweep.orchestrator.attempt import SHOWN, Attempt
 from specsweep.orchestrator.sweep_record import SweepView
 from specsweep.orchestrator.tracking_projection import error_line, run_name
@@ -57,6 +58,7 @@ class SweepStatus:
     sessions: tuple[SessionStatus, ...]
     problems: tuple[Problem, ...]
     events: tuple[Mapping[str, Any], ...]
+    simulated: bool
     mlflow_behind: str | None  # the command that catches up, if MLflow was away and has not come back
     damaged: tuple[str, ...]
 
@@ -85,6 +87,7 @@ def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: date
         sessions=tuple(_sessions(view, states)),
         problems=tuple(_problems(view, states)),
         events=tuple(view.events[-last_events:]) if last_events else (),
+        simulated=view.simulated,
         mlflow_behind=str(tracking[-1].get("catch_up", "")) if tracking and tracking[-1]["kind"] == "tracking_unavailable" else None,
         damaged=tuple(view.damaged),
     )
@@ -145,6 +148,7 @@ def _sessions(view: SweepView, states: Mapping[str, PointState]) -> list[Session
         own = [states[i] for i in session["points"]]
         axes = view.points[session["points"][0]]["axes"]
         length = f" DL{axes['draft_length']}" if axes.get("draft_length") is not None else ""
+        length += " · routing capture" if axes.get("capture") not in (None, "none") else ""
         found.append(
             SessionStatus(
                 session_id=str(session["session_id"]),
@@ -165,7 +169,8 @@ def _problems(view: SweepView, states: Mapping[str, PointState]) -> list[Problem
 
 def _reason(attempt: Attempt) -> str:
     if not attempt.measured:
-        return error_line(attempt.point)
+        kind, _, message = error_line(attempt.point).partition(": ")
+        return f"{what_failed(kind)} failed" + (f": {message}" if message else "")
     checks = (attempt.measurement or {}).get("checks", [])
     return "; ".join(str(c.get("message") or c["name"]) for c in checks if not c.get("ok", True)) or "measurement.json cannot be read"
 

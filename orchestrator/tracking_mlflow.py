@@ -167,6 +167,9 @@ class Experiment:
         for name, value in (("points_done", done), ("points_total", len(view.current))):
             if run.data.metrics.get(name) != value:
                 self._client.log_metric(self.parent_id, name, value, step=sum(len(a) for a in view.attempts.values()))
+        if view.simulated and run.data.tags.get("simulated") != "true":
+            self._client.set_tag(self.parent_id, "simulated", "true")
+            self._client.update_run(self.parent_id, name=f"sweep {view.name} simulated")
         if figure and (png := pareto_png(view.records())) is not None:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "pareto.png"

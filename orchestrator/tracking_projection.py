@@ -52,7 +52,7 @@ def run_content(attempt: Attempt) -> RunContent:
     point, measurement = attempt.point, attempt.measurement
     measured = measurement is not None
     return RunContent(
-        name=run_name(point["axes"]),
+        name=run_name(point["axes"]) + (" simulated" if measurement and measurement.get("simulated") else ""),
         start_ms=epoch_ms(point.get("started_utc")),
         end_ms=epoch_ms(point.get("finished_utc")),
         status="FINISHED" if measured else "FAILED",
@@ -75,6 +75,8 @@ def run_name(axes: Mapping[str, Any]) -> str:
     if axes.get("temperature"):
         parts.append(f"T{axes['temperature']}")
     parts += [f"{name.removeprefix('drafter.')}={value}" for name, value in axes.items() if "." in name]
+    if axes.get("capture") not in (None, "none"):
+        parts.append("routing capture")
     if axes.get("repeat") not in (None, 1):
         parts.append(f"#{axes['repeat']}")
     return " ".join(parts)
@@ -142,6 +144,8 @@ def _tags(attempt: Attempt) -> dict[str, str]:
         tags["error"] = error_line(point)
     else:
         tags["simulated"] = bool(measurement.get("simulated"))
+        if measurement.get("untimed"):
+            tags["untimed"] = True
         broken = [f"{c['name']}: {c.get('message') or ''}".rstrip(": ") for c in measurement.get("checks", []) if not c.get("ok", True)]
         tags["failed_checks"] = "; ".join(broken) or None
         for aspect in ("tps", "steps", "acceptance"):

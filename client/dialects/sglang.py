@@ -67,6 +67,7 @@ class Sglang:
             prompt_tokens=total(page, "sglang:prompt_tokens_total"),
             cached_prompt_tokens=total(page, "sglang:cached_tokens_total"),
             generation_tokens=total(page, "sglang:generation_tokens_total"),
+            preemptions=total(page, "sglang:num_retracted_requests_total"),
             running=total(page, "sglang:num_running_reqs"),
             waiting=total(page, "sglang:num_queue_reqs"),
         )

@@ -70,6 +70,7 @@ class Emission:
     accepted: int = 0
     finish: str = ""  # "length" | "stop" | "": not finished
     first: bool = False  # the token of the prefill
+    resumed: bool = False  # the token of a prefill after a preemption
 
 
 @dataclass(slots=True)
@@ -293,7 +294,7 @@ class SimEngine:
         if first:
             self.counters.prompt_tokens += live.request.n_prompt
             self.counters.cached_prompt_tokens += live.cached
-        return self._emit(live, 1, 0, 0, first=first)
+        return self._emit(live, 1, 0, 0, first=first, resumed=not first)
 
     def _verify(self, live: _Live, drafted: int) -> int:
         draw, accepted, per_position = live.rng.random(), 0, self.counters.accepted_per_pos
@@ -305,11 +306,11 @@ class SimEngine:
         self.counters.accepted_tokens += accepted
         return accepted
 
-    def _emit(self, live: _Live, tokens: int, drafted: int, accepted: int, *, first: bool = False) -> Emission:
+    def _emit(self, live: _Live, tokens: int, drafted: int, accepted: int, *, first: bool = False, resumed: bool = False) -> Emission:
         live.emitted += tokens
         self.counters.generation_tokens += tokens
         finish = "" if live.emitted < live.answer else "length" if live.ends_at is None else "stop"
-        return Emission(live.request.request_id, self.step, tokens, drafted, accepted, finish, first)
+        return Emission(live.request.request_id, self.step, tokens, drafted, accepted, finish, first, resumed)
 
     def _set_gauges(self) -> None:
         self.counters.running, self.counters.waiting = len(self._running), len(self._waiting)

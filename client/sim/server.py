@@ -139,6 +139,8 @@ class Connection(asyncio.Protocol):
             ordinal = self._service.accept(body, self)
             if self._answering:
                 self._pending = ordinal
+        elif (recorder := self._service.recorder) is not None and (said := recorder.order(path)) is not None:
+            self._respond(200, said.encode(), "text/plain; charset=utf-8")
         elif method == "GET":
             self._get(path)
         else:
@@ -220,6 +222,7 @@ class Host:
             log=self._log,
             categories=categories,
             died=self._died,
+            soon=loop.call_soon,
         )
 
     def date(self) -> str:
@@ -286,6 +289,7 @@ def main(arguments: list[str]) -> int:
     try:
         settings = read_service(json.loads(Path(arguments[0]).read_text("utf-8")), folder=Path(arguments[0]).parent)
         settings.engine()
+        settings.recorder()
     except (ModelError, ValueError, OSError) as error:
         print(f"{arguments[0]}: {error}", file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ add to the simulated step times. Only a lag of more than a whole step is given u
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +21,7 @@ from specsweep.client.sim.troubles import Plan
 from specsweep.client.sim.truth import TrueChunk, TrueRequest, TrueStep, TruthLog, prompt_key
 from specsweep.client.sim.wire import Answer, Counts, Part, Refusal, WireRequest
 
+SLICE = 16  # chunks that leave between two looks at the sockets: below a millisecond
 LOG_MARGIN_NS = 3_000_000  # before the end of a step nothing is written to the truth log: the chunks of the step come first
 
 
@@ -57,7 +59,10 @@ class _Stream:
 
 
 class Service:
-    """``died`` is called when a trouble kills the engine: with True the whole process goes at once, with False the server outlives it."""
+    """``died`` is called when a trouble kills the engine: with True the whole process goes at once, with False the server outlives it.
+
+    ``soon``: a loop's ``call_soon``; without it a step leaves in one go.
+    """
 
     def __init__(
         self,
@@ -69,9 +74,11 @@ class Service:
         log: TruthLog,
         categories: Mapping[str, str] | None = None,
         died: Callable[[bool], None],
+        soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.settings, self.wire = settings, settings.wire()
         self.engine: SimEngine = settings.engine()
+        self.recorder = settings.recorder()
         self.dead = False
         self._troubles = settings.troubles
         self._timer = timer(self._end_step)
@@ -79,6 +86,8 @@ class Service:
         self._log = log
         self._categories = dict(categories or {})
         self._died = died
+        self._soon = soon
+        self._leaving: deque[Emission] = deque()  # of the step that has ended
         self._streams: dict[int, _Stream] = {}
         self._unstarted: list[_Stream] = []
         self._slots = list(range(settings.limits.max_batch))
@@ -167,12 +176,24 @@ class Service:
         self._log.drain(self._planned_ns - LOG_MARGIN_NS, self._clock_ns)
 
     def _end_step(self) -> None:
+        if self.recorder is not None:
+            work = self.engine.work
+            self.recorder.step(self.engine.step, work.prefill_tokens + work.verified_tokens)
+        self._leaving.extend(self.engine.end_step())
+        self._leave_some()
+
+    def _leave_some(self) -> None:
+        """Chunks of the step in slices, with a look at the sockets between them: else requests wait there until the last chunk is written."""
         planned_ns = self._planned_ns
         end_s = self._unix_s(planned_ns)
-        for emission in self.engine.end_step():
+        for _ in range(len(self._leaving) if self._soon is None else min(SLICE, len(self._leaving))):
+            emission = self._leaving.popleft()
             stream = self._streams.get(emission.request_id)
             if stream is not None:
                 self._leave(stream, emission, end_s, planned_ns)
+        if self._leaving and self._soon is not None:
+            self._soon(self._leave_some)
+            return
         if self._kill():
             return
         now_ns = self._clock_ns()
@@ -200,9 +221,9 @@ class Service:
             self._end_badly(stream)
             return
         stream.tokens += tokens
-        self._decodes += not emission.first
+        self._decodes += not (emission.first or emission.resumed)
         stream.truth.steps.append(TrueStep(emission.step, tokens, emission.drafted, emission.accepted))
-        stream.held.append(Part(tokens, emission.drafted, emission.accepted, end_s))
+        stream.held.append(Part(tokens, emission.drafted, emission.accepted, end_s, emission.resumed))
         if not emission.finish and not emission.first and self._holds(stream):
             return
         parts, stream.held = stream.held, []
@@ -303,6 +324,7 @@ class Service:
             "fit": dict(model.fit),
             "speedup": self.settings.speedup,
             "seed": self.settings.seed,
+            **({"experts_per_token": model.target.experts_per_token} if self.recorder is not None else {}),
         }
 
     def _unix_s(self, clock_ns: int) -> float:

@@ -6,13 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specsweep.client.sim.engine import Limits, SimEngine
 from specsweep.client.sim.model import NO_DRAFTER, load_model
 from specsweep.client.sim.settings import ModelError, Section
 from specsweep.client.sim.troubles import Troubles, read_troubles
 from specsweep.client.sim.wire import WIRES, Served, Wire, wire
+
+if TYPE_CHECKING:
+    from specsweep.client.sim.routing import Recorder
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "trtllm": "1.2.0", "llamacpp": "b11434-simulated"}
 STEP_TRUTH = ("detailed", "summary", "none")
@@ -31,6 +34,8 @@ class ServiceSettings:
     speedup: float = 1.0
     prompts: Path | None = None
     truth_log: Path | None = None
+    expert_layers: int = 0  # whose routing the recorder records; 0: it was not asked for
+    expert_folder: Path = Path()  # where it writes
 
     def wire(self) -> Wire:
         return wire(self.dialect, self.served)
@@ -44,6 +49,17 @@ class ServiceSettings:
             seed=self.seed,
             trim_last_draft=self.wire().trims_last_draft,
         )
+
+    def recorder(self) -> Recorder | None:
+        """SGLang's expert recorder, if it was asked for. Raises :class:`ModelError` for a model without experts."""
+        if not self.expert_layers:
+            return None
+        target = load_model(self.model, self.served.drafter).target
+        if not target.expert_count:
+            raise ModelError(f"expert_layers={self.expert_layers}: the model is dense; take one whose target has an expert_count")
+        from specsweep.client.sim.routing import Mixture, Recorder  # with NumPy, which a plan does without
+
+        return Recorder(Mixture(self.expert_layers, target.expert_count, target.experts_per_token), self.expert_folder, seed=self.seed)
 
 
 def read_service(value: Mapping[str, Any], *, folder: Path = Path()) -> ServiceSettings:
@@ -66,6 +82,9 @@ def read_service(value: Mapping[str, Any], *, folder: Path = Path()) -> ServiceS
     troubles = read_troubles(section.raw("troubles", None))
     if troubles.stream_interval > 1 and dialect == "llamacpp":
         raise ModelError(f"troubles.stream_interval={troubles.stream_interval}: llamacpp has no stream interval; leave it at 1")
+    expert_layers = section.integer("expert_layers", 0)
+    if expert_layers and dialect != "sglang":
+        raise ModelError(f"expert_layers={expert_layers}: {dialect} has no recorder that can be asked over HTTP; take dialect=sglang")
     prompts, log = section.raw("prompts", None), section.raw("truth_log", None)
     found = ServiceSettings(
         served=Served(
@@ -91,6 +110,8 @@ def read_service(value: Mapping[str, Any], *, folder: Path = Path()) -> ServiceS
         speedup=section.number("speedup", 1.0, above=True),
         prompts=folder / prompts if prompts else None,
         truth_log=folder / log if log else None,
+        expert_layers=expert_layers,
+        expert_folder=folder / section.text("expert_folder", "routing"),
     )
     section.finish()
     return found

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.prompts import Prompt, PromptSet, check_prompts, load_prompts, workload_hash
+from specsweep.client.workload.prompts import Prompt, PromptSet, check_prompts, load_prompts, shortest_text, workload_hash
 from specsweep.client.workload.tokenizer import TargetTokenizer, load_tokenizer
 
-__all__ = ["Prompt", "PromptSet", "TargetTokenizer", "WorkloadError", "check_prompts", "load_prompts", "load_tokenizer", "workload_hash"]
+__all__ = [
+    "Prompt",
+    "PromptSet",
+    "TargetTokenizer",
+    "WorkloadError",
+    "check_prompts",
+    "load_prompts",
+    "load_tokenizer",
+    "shortest_text",
+    "workload_hash",
+]

@@ -50,7 +50,7 @@ def corpus(name: str) -> Corpus:
         sha256 = _file_sha256(path, stat.st_size, stat.st_mtime_ns)
     except OSError as e:
         raise WorkloadError(
-            f"workload.corpus={name!r}: no such file and no committed tier (those are low_entropy, mixed, high_entropy): {e.strerror}"
+            f"workload.corpus={name!r}: no such file and no committed tier (those are low_entropy, mixed, high_entropy, and random): {e.strerror}"
         ) from e
     return Corpus(name, tier, path, sha256)
 

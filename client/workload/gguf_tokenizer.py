@@ -36,7 +36,7 @@ _RULES = {
     "llama-bpe": _Rule((_LLAMA3,), add_bos=True, whole_words=True),
     "qwen2": _Rule((_QWEN2,)),
 }
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 # Texts that llama.cpp takes for an end of generation whatever the metadata says (llama-vocab.cpp); a server stops on each.
 _END_TEXTS = frozenset(
     (
@@ -99,6 +99,12 @@ def special_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
     names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     found = {out: metadata.get(f"tokenizer.ggml.{key}_token_id") for out, key in names.items()}
     return {out: texts[i] for out, i in found.items() if i is not None}
+
+
+def ordinary_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+    """The ids that exist and are not special, ascending."""
+    kinds: list[int] = metadata.get("tokenizer.ggml.token_type") or [1] * len(metadata["tokenizer.ggml.tokens"])
+    return tuple(i for i, kind in enumerate(kinds) if kind not in (_UNKNOWN, _CONTROL, _UNUSED))
 
 
 def _rule(metadata: Mapping[str, Any]) -> _Rule:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specsweep.client.workload import buckets, recipes
+from specsweep.client.workload import buckets, random_tokens, recipes
 from specsweep.client.workload.documents import Corpus, Document, corpus, documents
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.client.workload.tokenizer import TargetTokenizer
@@ -50,6 +50,7 @@ class _Settings:
     template_args: Mapping[str, Any]
     padding: str
     seed: int
+    vocabulary: str = ""  # of random tokens
 
 
 def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetTokenizer | None) -> PromptSet:
@@ -57,11 +58,14 @@ def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetToke
 
     Without a ``tokenizer`` (a server that takes text only) the ids are left empty, and a begun answer cannot be sent.
 
-    Fields read: ``corpus`` (``low_entropy``, ``mixed``, ``high_entropy`` or a JSON-lines file), ``category`` (one, several or null),
-    ``prompts``, ``ramp_prompts``, ``chat``, ``system``, ``template_args``, ``padding``, ``seed``. Raises :class:`WorkloadError` naming
-    the field for a value that cannot be used, for too few documents, and for a chat workload on a target without a template.
+    Fields read: ``corpus`` (``low_entropy``, ``mixed``, ``high_entropy``, ``random`` or a JSON-lines file), ``category`` (one, several or
+    null), ``vocabulary`` (of ``random``: then ``isl`` is in tokens of the target), ``prompts``, ``ramp_prompts``, ``chat``, ``system``,
+    ``template_args``, ``padding``, ``seed``. Raises :class:`WorkloadError` naming the field for a value that cannot be used, for too few
+    documents, and for a chat workload on a target without a template.
     """
     settings = _settings(workload)
+    if settings.corpus == random_tokens.NAME:
+        return _random(settings, isl, tokenizer)
     source = corpus(settings.corpus)
     main, ramp = _chosen(source, settings)
     return PromptSet(
@@ -73,7 +77,20 @@ def load_prompts(workload: Mapping[str, Any], *, isl: int, tokenizer: TargetToke
 def check_prompts(workload: Mapping[str, Any]) -> None:
     """Raises the :class:`WorkloadError` of :func:`load_prompts` that needs no tokenizer: unknown category, malformed file, too few texts."""
     settings = _settings(workload)
-    _chosen(corpus(settings.corpus), settings)
+    if settings.corpus != random_tokens.NAME:
+        _chosen(corpus(settings.corpus), settings)
+
+
+def shortest_text(workload: Mapping[str, Any]) -> int | None:
+    """o200k tokens that the shortest measured prompt has before it is padded; None where there are no texts that could be short.
+
+    Raises :class:`WorkloadError` as :func:`check_prompts` does."""
+    settings = _settings(workload)
+    if settings.corpus == random_tokens.NAME:
+        return None
+    source = corpus(settings.corpus)
+    main, _ = _chosen(source, settings)
+    return min(buckets.count(d.text if source.tier is None else recipes.whole(source.tier, d.text)) for d in main)
 
 
 def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
@@ -84,7 +101,7 @@ def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
     settings = _settings(workload)
     facts = {
         "recipe_version": recipes.VERSION,
-        "corpus_sha256": corpus(settings.corpus).sha256,
+        "corpus_sha256": random_tokens.VERSION if settings.vocabulary else corpus(settings.corpus).sha256,
         "category": sorted(settings.category),
         "prompts": settings.prompts,
         "ramp_prompts": settings.ramp_prompts,
@@ -95,6 +112,7 @@ def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
         "padding": settings.padding,
         "seed": settings.seed,
         "isl": isl,
+        **({"vocabulary": settings.vocabulary} if settings.vocabulary else {}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -107,6 +125,30 @@ def _prompt(document: Document, tier: str | None, settings: _Settings, isl: int,
             fitted, answer_start = recipes.message(tier, document.text, isl, settings.padding)
     except WorkloadError as e:
         raise WorkloadError(f"prompt {document.doc_id}: {e}") from None
+    return _rendered(document, fitted, answer_start, settings, tokenizer)
+
+
+def _random(settings: _Settings, isl: int, tokenizer: TargetTokenizer | None) -> PromptSet:
+    if tokenizer is None:
+        raise WorkloadError("workload.corpus=random: tokens are those of a target, and this one has no tokenizer; set target.model")
+    wanted = settings.prompts + settings.ramp_prompts
+    texts = random_tokens.random_texts(tokenizer, count=wanted, isl=isl, words=settings.vocabulary, seed=settings.seed)
+    made = [
+        _rendered(
+            Document(f"random-{i:03d}", random_tokens.CATEGORY, text),
+            buckets.Fitted(text, buckets.count(text), 0.0),
+            "",
+            settings,
+            tokenizer,
+        )
+        for i, text in enumerate(texts)
+    ]
+    return PromptSet(tuple(made[: settings.prompts]), tuple(made[settings.prompts :]))
+
+
+def _rendered(
+    document: Document, fitted: buckets.Fitted, answer_start: str, settings: _Settings, tokenizer: TargetTokenizer | None
+) -> Prompt:
     if tokenizer is None:
         ids = []
     elif settings.chat:
@@ -166,9 +208,10 @@ def _settings(workload: Mapping[str, Any]) -> _Settings:
         template_args=workload.get("template_args") or {},
         padding=str(workload.get("padding", buckets.DEFAULT_PADDING)),
         seed=_count(workload, "seed", least=0, default=0),
+        vocabulary=random_tokens.vocabulary(workload.get("vocabulary")) if workload.get("corpus") == random_tokens.NAME else "",
     )
     if not settings.corpus:
-        raise WorkloadError("workload.corpus is missing: low_entropy, mixed, high_entropy or the path of a JSON-lines file")
+        raise WorkloadError("workload.corpus is missing: low_entropy, mixed, high_entropy, random or the path of a JSON-lines file")
     return settings
 
 

@@ -34,6 +34,11 @@ def message(tier: str, text: str, isl: int, padding: str) -> tuple[Fitted, str]:
     return buckets.fit((_EXPLAIN if tier == "mixed" else _ESSAY) + text, isl, padding), ""
 
 
+def whole(tier: str, text: str) -> str:
+    """The user message that holds all of a text, at no length in particular."""
+    return f"{_COPY}{text}{_BETWEEN_COPIES}{text}" if tier == "low" else (_EXPLAIN if tier == "mixed" else _ESSAY) + text
+
+
 def _copied(text: str, isl: int, padding: str) -> tuple[Fitted, str]:
     ids = buckets.encode(text)
     size = max(1, (isl - buckets.count(_COPY) - buckets.count(_BETWEEN_COPIES)) // 2 - 2)

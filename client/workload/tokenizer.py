@@ -42,6 +42,10 @@ class TargetTokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
+    def ordinary_ids(self) -> Sequence[int]:
+        """The ids that exist and are not special, ascending."""
+        ...
+
 
 def load_tokenizer(source: Path) -> TargetTokenizer:
     """From a GGUF file or a Hugging Face folder. Local files only: never touches the network.
@@ -73,7 +77,7 @@ class _FolderTokenizer:
         self._bos: int | None = bos if bos is not None and self._tokenizer.encode("", add_special_tokens=True)[:1] == [bos] else None
 
     def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False, verbose=False)  # a long text is no warning here
         return _with_bos(ids, self._bos) if add_bos and self._bos is not None else ids
 
     def render(self, messages: Sequence[Message], *, answer_start: str = "", **template_args: Any) -> list[int]:
@@ -89,10 +93,15 @@ class _FolderTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
+    def ordinary_ids(self) -> Sequence[int]:
+        added = self._tokenizer.added_tokens_decoder
+        special = {*self._tokenizer.all_special_ids, *(i for i, token in added.items() if token.special)}
+        return sorted(set(self._tokenizer.get_vocab().values()) - special)
+
 
 class _GgufTokenizer:
     def __init__(self, path: Path) -> None:
-        from specsweep.client.workload.gguf_tokenizer import bos_id, build, eos_ids, special_texts
+        from specsweep.client.workload.gguf_tokenizer import bos_id, build, eos_ids, ordinary_ids, special_texts
 
         metadata = read_metadata(path)
         try:
@@ -103,6 +112,7 @@ class _GgufTokenizer:
         self.eos_ids = eos_ids(metadata)
         self._bos = bos_id(metadata)
         self._template: str = metadata.get("tokenizer.chat_template", "")
+        self._ordinary = ordinary_ids(metadata)
         self._special_texts = special_texts(metadata)
         self.has_template = bool(self._template)
 
@@ -127,6 +137,9 @@ class _GgufTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def ordinary_ids(self) -> Sequence[int]:
+        return self._ordinary
 
 
 def _with_bos(ids: list[int], bos: int) -> list[int]:

@@ -8,13 +8,16 @@ engine version is checked.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specsweep.analysis.tabular import Column, Row, Table, fit, text_width
 from specsweep.client.dialects import DIALECTS
 from specsweep.client.trace import RequestTrace
-from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.cli.inspect_routing import capture_file, inspect_capture, print_capture
+from specsweep.orchestrator.cli.output import PIPE_WIDTH, add_json, emit_json, print_table, terminal_width
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
 from specsweep.orchestrator.inspection import MOST_DRAFT_LENGTH, CounterCheck, Inspection, inspect_file
 from specsweep.orchestrator.inspection_facts import request_facts, total_facts
@@ -26,11 +29,13 @@ _COUNTERS = (
     ("generation_tokens", "output tokens"),
 )
 _POSITIONS_SHOWN = 8
+# Columns that a narrow terminal goes without, the least important first.
+_EXPENDABLE = ("drafted", "finish", "≥1 ≥2 ≥3 …", "prompt", "accepted", "TTFT ms", "chunks", "tokens", "step ms", "steps")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a recording (.jsonl, .jsonl.gz), a trace.parquet, or its folder"
+        "files", nargs="+", type=Path, metavar="FILE", help="a recording (.jsonl, .jsonl.gz), a trace.parquet, a routing.npz, or its folder"
     )
     parser.add_argument("--dialect", metavar="NAME", help=f"read a recording as {', '.join(DIALECTS)}; default: what the recording says")
     parser.add_argument("--draft-length", type=int, metavar="N", help="draft tokens per step; 0: nothing is drafted. Default: by the file")
@@ -49,15 +54,25 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--draft-length {args.draft_length}: no engine drafts more than {MOST_DRAFT_LENGTH} tokens a step; give the real one"
         )
-    found = [inspect_file(path, dialect_name=args.dialect, draft_length=args.draft_length) for path in args.files]
+    found = [_inspected(path, args) for path in args.files]
     if args.json:
-        emit_json([_as_json(inspection) for inspection in found])
+        emit_json([_as_json(one) if isinstance(one, Inspection) else one for one in found])
     else:
-        for number, inspection in enumerate(found):
+        for number, one in enumerate(found):
             if number:
                 print()
-            _print(inspection, args.limit)
-    return EXIT_INCOMPLETE if any(check.differs for inspection in found for check in inspection.checks) else EXIT_OK
+            if isinstance(one, Inspection):
+                _print(one, args.limit)
+            else:
+                print_capture(one)
+    return EXIT_INCOMPLETE if any(check.differs for one in found if isinstance(one, Inspection) for check in one.checks) else EXIT_OK
+
+
+def _inspected(path: Path, args: argparse.Namespace) -> Inspection | dict[str, Any]:
+    capture = capture_file(path)
+    if capture is not None:
+        return inspect_capture(capture)
+    return inspect_file(path, dialect_name=args.dialect, draft_length=args.draft_length)
 
 
 def _as_json(inspection: Inspection) -> dict[str, Any]:
@@ -93,19 +108,21 @@ def _print(inspection: Inspection, limit: int) -> None:
     print(inspection.path)
     length = "none, or not known" if inspection.draft_length is None else f"{inspection.draft_length} (from {inspection.draft_length_from})"
     words = [inspection.kind, inspection.label, inspection.version and f"version {inspection.version}"]
-    print("  " + " · ".join(w for w in words if w))
-    print(f"  dialect {inspection.dialect or 'not recorded'} · draft length {length}\n")
+    _say("  " + " · ".join(w for w in words if w))
+    _say(f"  dialect {inspection.dialect or 'not recorded'} · draft length {length}")
+    print()
     shown = len(inspection.requests) if not limit else min(limit, len(inspection.requests))
     notes: dict[str, list[str]] = {}
     rows = [_row(n, r, notes) for n, r in zip(inspection.names, inspection.requests, strict=True)]
     columns = ("request", "outcome", "finish", "prompt", "tokens", "chunks", "steps", "AL", "drafted", "accepted", "≥1 ≥2 ≥3 …", "TTFT ms")
-    _table((*columns, "step ms", "steps are", "notes"), rows[:shown], right=(3, 4, 5, 6, 7, 8, 9, 11, 12))
+    numbers = (3, 4, 5, 6, 7, 8, 9, 11, 12)
+    _table((*columns, "step ms", "steps are", "notes"), rows[:shown], right=numbers, expendable=_EXPENDABLE)
     if shown < len(rows):
-        print(f"… {len(rows) - shown} more requests (--limit 0 prints all)")
+        _say(f"… {len(rows) - shown} more requests (--limit 0 prints all)")
     if notes:
         print("\nnotes")
         for number, (note, names) in enumerate(notes.items(), 1):
-            print(f"  {number}  {_who(names, len(rows))}: {note}")
+            _say(f"  {number}  {_who(names, len(rows))}: {note}")
     print()
     _print_totals(total_facts(inspection.requests, inspection.draft_length))
     if inspection.checks:
@@ -116,11 +133,23 @@ def _print(inspection: Inspection, limit: int) -> None:
         _print_measurement(inspection.measurement)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> None:
-    """Without the columns in which no row has anything to say."""
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int], expendable: Sequence[str]) -> None:
+    """Without the columns in which no row has anything to say, and those (the least important first) that the terminal has no room for."""
     kept = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] not in ("", "–") for row in rows)]
-    places = [n for n, i in enumerate(kept) if i in right]
-    print_table("", [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], right=places)
+    described = tuple(Column(columns[i], columns[i], i in right) for i in kept)
+    shown, left_out = fit(
+        Table("", "", described, tuple(Row(tuple(row[i] for i in kept), {}) for row in rows)), terminal_width(), expendable
+    )
+    wraps = [0, len(shown.columns) - 1] if text_width(shown) > terminal_width() else []  # names and words fold, no number does
+    print_table("", [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right, wraps=wraps)
+    if left_out:
+        _say(f"No room for: {', '.join(left_out)} (--json has all)")
+
+
+def _say(line: str, indent: int = 4) -> None:
+    """One line, folded between words where a terminal is narrower; never in a pipe."""
+    width = terminal_width()
+    print(line if width >= PIPE_WIDTH else textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False))
 
 
 def _row(name: str, request: RequestTrace, notes: dict[str, list[str]]) -> list[str]:
@@ -167,10 +196,10 @@ def _who(names: Sequence[str], total: int) -> str:
 def _print_totals(totals: Mapping[str, Any]) -> None:
     failed = ", ".join(f"{n} {kind}" for kind, n in totals["failed_by_kind"].items())
     states = ", ".join(f"{n} {state}" for state, n in totals["step_states"].items())
-    print(f"over all: {totals['requests']} requests, {totals['ok']} ok" + (f", {totals['failed']} failed ({failed})" if failed else ""))
+    _say(f"over all: {totals['requests']} requests, {totals['ok']} ok" + (f", {totals['failed']} failed ({failed})" if failed else ""))
     if not totals["ok"]:
         return
-    print(f"  output tokens {totals['output_tokens']}" + (f" · steps: {states}" if states else ""))
+    _say(f"  output tokens {totals['output_tokens']}" + (f" · steps: {states}" if states else ""))
     for name, words in (
         ("al_decode", "AL_decode (steps of the stream, last cut step left out)"),
         ("al_decode_request_mean", "  mean of the requests' own"),
@@ -179,20 +208,20 @@ def _print_totals(totals: Mapping[str, Any]) -> None:
     ):
         found = totals[name]
         if found["value"] is not None:
-            print(f"  {words:<58} {found['value']:.3f}{_interval(found)}")
+            _say(f"  {words:<54} {found['value']:.3f}{_interval(found)}")
         elif found["reason"]:
-            print(f"  {words:<58} –      {found['reason']}")
+            _say(f"  {words:<54} –      {found['reason']}")
     for row in totals["ar_cond"][:_POSITIONS_SHOWN]:
         value = "–    " if row["value"] is None else f"{row['value']:.3f}{_interval(row)}"
-        print(f"  AR at position {row['position']:<43} {value}  {row['accepted']} of {row['reached']} steps that reached it")
+        _say(f"  AR at position {row['position']:<39} {value}  {row['accepted']} of {row['reached']} steps that reached it")
     if len(totals["ar_cond"]) > _POSITIONS_SHOWN:
-        print(f"  … {len(totals['ar_cond']) - _POSITIONS_SHOWN} more positions (--json has them)")
+        _say(f"  … {len(totals['ar_cond']) - _POSITIONS_SHOWN} more positions (--json has them)")
     if totals["accept_hist"]:
-        print(f"  {'tokens a step':<58} " + ", ".join(f"{size}: {n}" for size, n in totals["accept_hist"].items()))
+        _say(f"  {'tokens a step':<54} " + ", ".join(f"{size}: {n}" for size, n in totals["accept_hist"].items()))
     if totals["coalesced_steps"] and totals["decode_steps"]:
         share = 100 * totals["coalesced_steps"] / totals["decode_steps"]
         what = "the engine's own times are used" if totals["step_clock"] == "server" else "no arrival time of their own"
-        print(f"  {'steps that shared a read with the step before':<58} {totals['coalesced_steps']} ({share:.1f} %): {what}")
+        _say(f"  {'steps that shared a read with the step before':<54} {totals['coalesced_steps']} ({share:.1f} %): {what}")
 
 
 def _interval(found: Mapping[str, Any], *, decimals: int = 3) -> str:
@@ -207,8 +236,9 @@ def _print_counters(checks: Sequence[CounterCheck]) -> None:
         if check.unfinished:
             verdict = f"{check.unfinished} unfinished: the engine counts what no stream brought"
         rows.append([check.stretch, *cells, _positions(check), verdict])
-    columns = ("streams / engine's own counters", *(words for _, words in _COUNTERS), "accepted by position", "")
-    _table(columns, rows, right=(1, 2, 3, 4))
+    print("streams / engine's own counters")
+    columns = ("stretch", *(words for _, words in _COUNTERS), "accepted by position", "they")
+    _table(columns, rows, right=(1, 2, 3, 4), expendable=("accepted by position", *(words for _, words in _COUNTERS)))
 
 
 def _pair(streams: int | None, engine: float | None) -> str:
@@ -225,12 +255,12 @@ def _positions(check: CounterCheck) -> str:
 
 
 def _print_measurement(measurement: Mapping[str, Any]) -> None:
-    print("stored measurement (ramp-up left out)")
+    _say("stored measurement (ramp-up left out)")
     metrics = measurement.get("metrics") or {}
     for name, value in metrics.items():
         if not name.endswith(("_ci_low", "_ci_high")):
             found = {"ci_low": metrics.get(f"{name}_ci_low"), "ci_high": metrics.get(f"{name}_ci_high")}
-            print(f"  {name:<30} {value:.4g}{_interval(found, decimals=1 if abs(value) >= 10 else 3)}")
+            _say(f"  {name:<30} {value:.4g}{_interval(found, decimals=1 if abs(value) >= 10 else 3)}")
     for check in measurement.get("checks") or ():
         if not check.get("ok"):
-            print(f"  not valid: {check.get('message')} (affects {', '.join(check.get('affects') or ())})")
+            _say(f"  not valid: {check.get('message')} (affects {', '.join(check.get('affects') or ())})")

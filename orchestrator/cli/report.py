@@ -13,13 +13,14 @@ import os
 import shlex
 import textwrap
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
-from specsweep.analysis.tabular import Table, fit, footnoted, text_width
+from specsweep.analysis.tabular import Table, fit, footnoted, text_width, without_intervals
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, terminal_width
 from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
@@ -37,6 +38,9 @@ EXPENDABLE = (
     "al_decode",
     "speedup_output_tps",
 )  # the least important first
+IMPORTANT = ("al_decode", "pareto", "speedup_output_tps")  # intervals of the others go before these do
+INTERVALS = (("output_tps", "speedup_output_tps"), ("al_decode",), ("user_tps_mean", "speedup_user_tps"))  # which go first, and then
+BRIEF_HEADERS = {"al_decode": "AL"}  # where there is no room for the other one beside it
 SHOWN_REMARKS = 8
 
 
@@ -99,15 +103,17 @@ def _sources(view: SweepView) -> str:
 
 
 def rows_of(report: Report) -> dict[str, Any]:
-    """The Pareto and the speedup table as JSON-able rows, full precision."""
-    return {name: report.tables[name].to_json() for name in ("pareto", "speedup")}
+    """The Pareto and the speedup table as JSON-able rows, full precision, and that of routing captures if there are any."""
+    return {
+        name: report.tables[name].to_json() for name in ("pareto", "speedup", "routing") if report.tables[name].rows or name != "routing"
+    }
 
 
 def print_report(report: Report) -> None:
-    """Pareto table, speedup table and findings to the terminal."""
+    """Pareto, speedup and routing tables and findings to the terminal."""
     print(f"{report.name}: {report.status}\n")
     said: set[str] = set()
-    for name in ("pareto", "speedup"):
+    for name in ("pareto", "speedup", "routing"):
         table = report.tables[name]
         if table.rows:
             said.update(show(table, said))
@@ -154,14 +160,36 @@ def _as_json(report: Report) -> Mapping[str, Any]:
     }
 
 
+def narrowed(table: Table, width: int) -> tuple[Table, list[str], list[str]]:
+    """The table as it goes into ``width`` characters: what matters most stays, if need be with its reasons below it and without intervals.
+
+    Also what there was no room for, and the lines that stand below.
+    """
+    remarked, remarks = footnoted(table, "remark")
+    marked, reasons = footnoted(remarked, "valid", stays=("yes", "…"))
+    brief = replace(marked, columns=tuple(replace(c, header=BRIEF_HEADERS.get(c.key, c.header)) for c in marked.columns))
+    tiers = [[key for keys in INTERVALS[: n + 1] for key in keys] for n in range(len(INTERVALS))]
+    for variant, below in (
+        (remarked, remarks),
+        (marked, remarks + reasons),
+        *((without_intervals(brief, keys), remarks + reasons) for keys in tiers),
+    ):
+        shown, left_out = fit(variant, width, EXPENDABLE)
+        bare = variant is not remarked and variant.rows != marked.rows
+        found = shown, [*left_out, *(["some intervals"] if bare else [])], below
+        kept = {c.key for c in shown.columns}
+        if text_width(shown) <= width and all(c.key in kept for c in table.columns if c.key in IMPORTANT):
+            break
+    return found
+
+
 def show(table: Table, said: Collection[str] = ()) -> tuple[str, ...]:
     """One table on the terminal: shared values in the title, the brief notes under it that are not among ``said`` already.
 
     A narrow terminal gets the columns that matter most; remarks stand under the table, each once. Returns the notes that were printed.
     """
     width = terminal_width()
-    shown, remarks = footnoted(table, "remark")
-    shown, left_out = fit(shown, width, EXPENDABLE)
+    shown, left_out, remarks = narrowed(table, width)
     wraps = [i for i, c in enumerate(shown.columns) if c.wraps] if text_width(shown) <= width else None
     title = f"{table.title} ({table.caption})" if table.caption else table.title
     print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right, wraps=wraps)

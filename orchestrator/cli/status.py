@@ -88,6 +88,8 @@ def _head(status: SweepStatus) -> list[Any]:
     line = Text.assemble(
         (status.sweep, "bold"), "  ", (status.state, COLOURS[status.state]), f" · {status.measured} of {status.points} points measured"
     )
+    if status.simulated:
+        line.append(" · SIMULATED", style="bold red")
     for count, word in ((status.invalid, "invalid"), (status.failed, "failed")):
         if count:
             line.append(f" · {count} {word}", style=COLOURS[word])

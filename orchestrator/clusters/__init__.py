@@ -23,6 +23,11 @@ class RunningEngine(Protocol):
     @property
     def model_name(self) -> str: ...
 
+    @property
+    def files(self) -> Path | None:
+        """The folder of its files, to which its recorders write; None where it cannot be read from here."""
+        ...
+
     def ended(self) -> str | None:
         """How it ended, in words; None while it runs (or where that cannot be known)."""
         ...

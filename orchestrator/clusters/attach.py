@@ -20,6 +20,7 @@ class AttachedEngine:
     base_url: str
     model_name: str
     headers: tuple[tuple[str, str], ...]
+    files: None = None
 
     def ended(self) -> str | None:
         return None

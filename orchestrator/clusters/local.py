@@ -42,6 +42,7 @@ class LocalEngine:
     process: asyncio.subprocess.Process
     log_path: Path
     headers: tuple[tuple[str, str], ...] = ()
+    files: Path | None = None
 
     def ended(self) -> str | None:
         code = self.process.returncode
@@ -86,12 +87,12 @@ class LocalCluster:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **spec.env},
+                    env={**os.environ, **{name: value.replace("{files}", folder) for name, value in spec.env.items()}},
                     start_new_session=True,
                 )
             except OSError as error:
                 raise EngineTerminal(f"engine {spec.engine} could not be started: {command[0]}: {error.strerror}") from error
-            engine = LocalEngine(f"http://127.0.0.1:{port}", spec.model_name, process, log_path)
+            engine = LocalEngine(f"http://127.0.0.1:{port}", spec.model_name, process, log_path, files=Path(folder))
             try:
                 await _ready(engine, spec)
                 yield engine

@@ -22,7 +22,8 @@ ModelFormat = Literal["gguf", "hf", "tokenizer"]  # one GGUF file, a Hugging Fac
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What a cluster needs to start one engine. ``{host}`` and ``{port}`` in ``argv`` are filled in by the cluster."""
+    """What a cluster needs to start one engine. ``{host}`` and ``{port}`` in ``argv`` are filled in by the cluster, ``{files}`` in ``argv``
+    and ``env``."""
 
     engine: str
     argv: tuple[str, ...]
@@ -34,6 +35,7 @@ class EngineSpec:
     health_path: str = "/health"
     startup_timeout_s: float = 120.0
     gpus: int = 0
+    recorder_files: int = 0  # that one dump of its expert recorder writes into the folder ``routing`` of its files; 0: it records nothing
     flags: Mapping[str, Any] = field(default_factory=dict)  # as resolved; part of env_id
     drafter_flags: Mapping[str, Any] = field(default_factory=dict)  # likewise, but free to differ between the arms of a speedup
     unstable_flags: Mapping[str, Any] = field(

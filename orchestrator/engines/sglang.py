@@ -22,6 +22,7 @@ from specsweep.orchestrator.engines.versions import at_least, declared_version, 
 
 ALGORITHMS = {"eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE", "ngram": "NGRAM", "dflash": "DFLASH"}
 WITH_WEIGHTS = frozenset({"eagle3", "draft_model", "dflash"})
+RECORDER_DIR = "SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR"
 OVERLAP_BY_DEFAULT = "0.5.23"  # speculation with the overlap scheduler; before, it is asked for in the environment
 
 
@@ -52,7 +53,8 @@ class Sglang:
         version = declared_version(engine)
         newer = at_least(version, "0.5.23")
         max_batch = int(engine["max_batch"])
-        overlap = engine.get("overlap_schedule", True) is not False
+        recording = recorder(config)
+        overlap = engine.get("overlap_schedule", True) is not False and not recording
         shared = {
             "tp-size": int(target.get("tensor_parallel") or 1),
             "ep-size": int(target.get("expert_parallel") or 1),
@@ -61,11 +63,12 @@ class Sglang:
             "disable-radix-cache": True,
             "stream-interval": 1,
             "incremental-streaming-output": True if newer else None,
-            ("cuda-graph-max-bs-decode" if newer else "cuda-graph-max-bs"): max_batch,
+            ("cuda-graph-max-bs-decode" if newer else "cuda-graph-max-bs"): None if recording else max_batch,
             "mem-fraction-static": float(engine.get("mem_fraction_static") or 0.85),
             "disable-overlap-schedule": None if overlap else True,
             "moe-runner-backend": engine.get("moe_backend"),
             "enable-metrics": True,
+            **recording,
         }
         drafting = speculation(config, models)
         attention = config["drafter"].get("attention_backend") or engine.get("attention_backend")
@@ -80,7 +83,12 @@ class Sglang:
                 *served_by(config, local=(python, "-m", "sglang.launch_server"), image=("python3", "-m", "sglang.launch_server")),
                 *arguments({**head, **shared, **sizes, "attention-backend": attention, **drafting, **given}),
             ),
-            env={**_scheduler(config, version, overlap), **given_environment(engine)},
+            env={
+                **_scheduler(config, version, overlap),
+                **({RECORDER_DIR: "{files}/routing"} if recording else {}),
+                **given_environment(engine),
+            },
+            recorder_files=rank_count(config) if recording else 0,
             model_name=str(target["name"]),
             version=str(version) if version else None,
             port=engine.get("port"),
@@ -107,6 +115,26 @@ class Sglang:
             | {k: info[k] for k in kept if k in info}
             | ({"unstable": {"kv_tokens": memory["token_capacity"]}} if "token_capacity" in memory else {})
         )
+
+
+def recorder(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of a session that captures its routing; empty for one that is timed.
+
+    Without graphs and overlap, as SGLang's own tests have it: a graph routes padding too, and an overlapped pass may end after the
+    recorder stopped. A shared expert that is fused with the routed ones would be counted as one of them."""
+    if not config.get("capture") or config["capture"] == "none":
+        return {}
+    return {
+        "expert-distribution-recorder-mode": "per_pass",
+        "expert-distribution-recorder-buffer-size": -1,
+        "disable-cuda-graph": True,
+        "disable-shared-experts-fusion": True,
+    }
+
+
+def rank_count(config: Mapping[str, Any]) -> int:
+    """Every rank of the scheduler writes its own."""
+    return int(config["target"].get("tensor_parallel") or 1)
 
 
 def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from specsweep.orchestrator.errors import ConfigError
 DEFAULT_PRESET = "tiny"
 STEP_CLOCKS = {"llamacpp": "server"}  # tokens of one step come one by one; everywhere else a chunk is a step
 DEFAULT_VOCABULARY = 128_256
+DEFAULT_EXPERT_LAYERS = 24  # of a target whose file does not say how many of its layers have experts
 
 
 class Sim:
@@ -51,7 +52,12 @@ class Sim:
         if (truth := engine.get("step_truth")) is not None and truth not in STEP_TRUTH:
             found.append(("sim_step_truth", f"engine.step_truth={truth}: choose one of {', '.join(STEP_TRUTH)}"))
         try:
-            load_model(_model(config), str(config["drafter"]["method"]))
+            model = load_model(_model(config), str(config["drafter"]["method"]))
+            if config.get("capture", "none") != "none" and not model.target.expert_count:
+                known = ", ".join(name for name in presets() if load_model(name).target.expert_count)
+                found.append(
+                    ("sim_experts", f"capture={config['capture']}: the model {model.name} is dense; set engine.preset to one of {known}")
+                )
             read_troubles(engine.get("troubles"), "engine.troubles")
         except ModelError as error:
             found.append(("sim_model", str(error)))
@@ -93,6 +99,9 @@ class Sim:
             "draft_length": length,
             "prompts": "prompts.json",
         }
+        capturing = config.get("capture", "none") != "none"
+        if capturing:
+            settings["expert_layers"] = int((config["target"].get("experts") or {}).get("layers") or DEFAULT_EXPERT_LAYERS)
         return EngineSpec(
             engine=self.name,
             argv=(sys.executable, "-m", "specsweep.client.sim.server", "{files}/server.json", "{port}"),
@@ -104,12 +113,14 @@ class Sim:
             flags={**shared, "model_sha256": _content(model)},
             drafter_flags={"method": drafter["method"], "draft_length": length},
             unstable_flags={"max_model_len": n_ctx_per_slot},
+            recorder_files=int(capturing),
         )
 
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         about = answers.get(ABOUT_PATH)
         found = about if isinstance(about, dict) else {}
-        return {"simulated": True, **{key: found[key] for key in ("dialect", "model", "fit", "speedup") if key in found}}
+        kept = ("dialect", "model", "fit", "speedup", "experts_per_token")
+        return {"simulated": True, **{key: found[key] for key in kept if key in found}}
 
 
 def _model(config: Mapping[str, Any]) -> str:

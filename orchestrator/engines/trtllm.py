@@ -22,6 +22,7 @@ from specsweep.orchestrator.engines.versions import at_least, declared_version
 
 TOKEN_BUDGET = 8192  # max_num_tokens at the least
 PREFILL_ROOM = 2048
+CAPTURE_ITERATIONS = 4096  # of the window of expert statistics: more than warm-ups and a capture need, and filled up in a minute or two
 
 
 class TrtLlm:
@@ -80,7 +81,8 @@ class TrtLlm:
                 model_argument(target, models.target)[0],
                 *(part for name, value in command.items() if value is not None for part in (f"--{name}", str(value))),
             ),
-            env=given_environment(engine),
+            env={**statistics(config), **given_environment(engine)},
+            recorder_files=int(target.get("tensor_parallel") or 1) if statistics(config) else 0,
             files={"engine.yaml": yaml.safe_dump(settings, sort_keys=False)},
             model_name=str(target["name"]),
             version=str(version) if version else None,
@@ -100,6 +102,13 @@ class TrtLlm:
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         answer = answers.get("/version")
         return {"version": str(answer["version"]) if isinstance(answer, dict) and "version" in answer else "unknown"}
+
+
+def statistics(config: Mapping[str, Any]) -> dict[str, str]:
+    """Environment of a session that captures its routing; empty for one that is timed. Within the window no CUDA graph is used."""
+    if str(config.get("capture") or "none") == "none":
+        return {}
+    return {"EXPERT_STATISTIC_ITER_RANGE": f"0-{CAPTURE_ITERATIONS}", "EXPERT_STATISTIC_PATH": "{files}/routing"}
 
 
 def speculation(config: Mapping[str, Any], models: SessionModels) -> dict[str, Any]:

@@ -49,6 +49,13 @@ def test_only_what_got_worse_is_a_regression_and_direction_counts():
     assert {d.metric for d in later.regressions} == {"ttft_ms_p50"}
 
 
+def test_differences_of_simulated_numbers_say_so_in_the_title():
+    found = compare(samples.quickstart(simulated=True), samples.quickstart(simulated=True))
+    assert difference_table(found, everything=True).title.startswith("SIMULATED – ")
+    real = compare(samples.quickstart(), samples.quickstart())
+    assert "SIMULATED" not in difference_table(real, everything=True).title
+
+
 def test_threshold_lets_small_losses_pass():
     base = samples.quickstart()
     worse = changed(base, 0.85, "output_tps")

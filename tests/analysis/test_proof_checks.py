@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from specsweep.analysis import checks
+from specsweep.analysis.check import Check
 from specsweep.client.trace import EngineCounters
 
 
-def proof(
-    drafter: str, chunks: int, apparent: int, drafts: float | None, accepted: float | None, *, failed: int = 0
-) -> checks.Check | None:
+def proof(drafter: str, chunks: int, apparent: int, drafts: float | None, accepted: float | None, *, failed: int = 0) -> Check | None:
     counters = None if drafts is None else EngineCounters(drafts=drafts, accepted_tokens=accepted)
     return checks.proof_check(["assumed"] * 3 + ["exact"], {"decode_steps": chunks}, apparent, counters, failed=failed, drafter=drafter)
 

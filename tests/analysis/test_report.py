@@ -11,8 +11,9 @@ from markupsafe import escape
 
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.report import build, crossovers, headlines, html, markdown
+from specsweep.analysis.tabular import text_width
 from specsweep.orchestrator.cli import main, run
-from specsweep.orchestrator.cli.report import report_of, up_to_date, write_report
+from specsweep.orchestrator.cli.report import narrowed, report_of, up_to_date, write_report
 from specsweep.orchestrator.points import Dropped, Plan, Point, Session
 from specsweep.orchestrator.store import Store
 
@@ -132,6 +133,17 @@ def test_simulated_sweeps_say_so_first():
     assert headlines(report)[0].startswith("SIMULATED")
     assert page.index("SIMULATED") < page.index("<h1>")
     assert "<title>SIMULATED" in page
+
+
+def test_every_table_of_a_simulated_sweep_says_so_in_its_title_and_its_records():
+    report = build("sim", samples.quickstart(simulated=True))
+    with_rows = [table for table in report.tables.values() if table.rows]
+    assert {table.name for table in with_rows} >= {"pareto", "speedup", "acceptance_by_position", "acceptance_by_category", "environment"}
+    for table in with_rows:
+        assert table.title.startswith("SIMULATED – ")
+        assert all(row.record["simulated"] is True for row in table.rows)
+        assert f"## SIMULATED – {table.title.removeprefix('SIMULATED – ')}" in table.to_markdown()
+    assert not any("SIMULATED" in table.title for table in build("real", samples.quickstart()).tables.values())
 
 
 @pytest.mark.parametrize("attempts", [[], [samples.attempt(samples.axes(), failed=True)], [samples.attempt(samples.axes())]])
@@ -312,3 +324,21 @@ def test_the_terminal_tables_fit_and_show_their_remarks_once(width, store, capsy
     assert out.count("within one engine start") == 1
     assert {"TPS/user", "output TPS", "verdict"} <= set(re.findall(r"TPS/user|output TPS|verdict", out))
     assert not re.search(r"\[[\d.]+,\n", out.split("•")[0])  # no interval is torn apart
+    header = next(line for line in out.splitlines() if "TPS/user" in line)
+    assert {"AL", "Pareto"} <= set(header.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_what_a_narrow_table_leaves_out_is_told_and_its_reasons_stand_below(width):
+    attempts = [*samples.quickstart(), samples.attempt(samples.axes(batch_size=16), failed=True)]
+    table = build("q", attempts).tables["pareto"]
+    shown, left_out, below = narrowed(table, width)
+    assert text_width(shown) <= width
+    keys = [c.key for c in shown.columns]
+    assert {"user_tps_mean", "output_tps", "valid"} <= set(keys)
+    assert {"al_decode", "pareto"} <= set(keys) or width == 60
+    hidden = {c.header for c in table.columns} - {c.header for c in shown.columns}
+    assert hidden - {"AL (decode)"} <= set(left_out)
+    assert below == ["(1) no: engine failed"]
+    assert [row.cells[keys.index("valid")] for row in shown.rows].count("(1)") == 1
+    assert "yes" in [row.cells[keys.index("valid")] for row in shown.rows]

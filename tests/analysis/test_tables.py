@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specsweep.analysis.attempts import Estimate, cells, latest
 from specsweep.analysis.tables import pareto_table, tables
-from specsweep.analysis.tabular import Column, Row, Table, fit, footnoted, text_width, with_interval
+from specsweep.analysis.tabular import Column, Row, Table, fit, footnoted, text_width, with_interval, without_intervals
 
 
 def headers(table):
@@ -91,7 +91,7 @@ def test_step_times_that_are_not_valid_mark_their_number_and_not_the_point():
 
 def test_a_failed_point_is_a_row_with_its_reason():
     (row,) = pareto_table(cells([samples.attempt(samples.axes(), failed=True)])).rows
-    assert row.cells[-1] == "no: engine error"
+    assert row.cells[-1] == "no: engine failed"
     assert row.record["why_invalid"] == "failed: engine: the engine died"
     assert row.record["output_tps"] is None
 
@@ -151,6 +151,48 @@ def test_a_narrow_terminal_shows_every_column_that_has_room_by_importance(width,
 def test_a_text_column_counts_with_the_width_to_which_it_may_wrap():
     table = Table("t", "T", (Column("point", "point", wraps=12),), (Row(("a long description of a point",), {}),))
     assert text_width(table) == 14
+
+
+def test_bare_values_keep_the_mark_of_a_doubtful_one():
+    columns = (Column("a", "A", True), Column("b", "B", True))
+    table = Table("t", "T", columns, (Row(("1.5 [1.2, 1.8]†", "2 [1, 3]"), {"a": 1.5}), Row(("–", "no [interval"), {})))
+    bare = without_intervals(table, ["a"])
+    assert [r.cells for r in bare.rows] == [("1.5†", "2 [1, 3]"), ("–", "no [interval")]
+    assert bare.rows[0].record == {"a": 1.5}
+
+
+def test_a_number_that_too_few_values_give_says_why():
+    attempts = samples.quickstart()
+    for attempt in attempts[:3]:
+        for name in [key for key in attempt["measurement"]["metrics"] if key.startswith("ttft_ms_p50")]:
+            del attempt["measurement"]["metrics"][name]
+        attempt["measurement"]["absent"]["ttft_ms_p50"] = "a 50% quantile needs 20 values, there are 11"
+    table = pareto_table(cells(attempts))
+    line = "TTFT p50 ms –: not given at 3 points: a 50% quantile needs 20 values, there are 11."
+    assert line in table.notes
+    assert line in table.brief
+    assert not any("AL (verify)" in note for note in table.notes), "a baseline verifies nothing, and nobody wonders"
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("ClusterTerminal", "cluster"),
+        ("EngineRetryable", "engine"),
+        ("RequestError", "requests"),
+        ("ConfigError", "configuration"),
+        ("NoClientsError", "client"),
+        ("StoreError", "client"),
+        ("SomethingNew", "measurement"),
+        (None, "measurement"),
+    ],
+)
+def test_no_class_name_reaches_a_table(kind, word):
+    attempt = samples.attempt(samples.axes(), failed=True)
+    attempt["point"]["error"]["kind"] = kind
+    (row,) = pareto_table(cells([attempt])).rows
+    assert row.cells[-1] == f"no: {word} failed"
+    assert row.record["why_invalid"] == f"failed: {word}: the engine died"
 
 
 def remarks(table):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from specsweep.client.load_plan import ramp_caps
 from specsweep.client.sim.engine import Emission, Limits, SimEngine, SimRequest
 from specsweep.client.sim.model import SimModel
-from specsweep.client.trace import ActorReport, EngineCounters, Phase, PointTrace, RequestTrace, Turn
+from specsweep.client.trace import ActorReport, EngineCounters, GaugeSample, Phase, PointTrace, RequestTrace, Turn
 
 START_NS = 1_000_000_000_000
 SEND_GAP_S = 20e-6  # from the last chunk of one answer to the next request of that slot
@@ -68,6 +68,7 @@ def run_point(model: SimModel, draft_length: int, load: Load, *, seed: int = 0, 
             now = arrivals[0][0]
             continue
         run.steps.append((now, end))
+        run.trace.gauges.append(GaugeSample(now, engine.counters.running, engine.counters.waiting))
         now = end
         for emission in engine.end_step():
             run.emissions.append(emission)
@@ -79,7 +80,7 @@ def run_point(model: SimModel, draft_length: int, load: Load, *, seed: int = 0, 
                 heapq.heappush(arrivals, (now + SEND_GAP_S, following[1].index, *following))
     run.trace.actors = [_report(size, queue_empty, now)]
     run.trace.counters = _counters(engine)
-    run.trace.running_max = float(size)
+    run.trace.running_max = max(look.running for look in run.trace.gauges)
     return run
 
 

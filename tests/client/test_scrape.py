@@ -14,10 +14,12 @@ from specsweep.client.dialects import dialect
 
 @pytest.fixture
 async def base_url() -> AsyncIterator[str]:
-    running = iter([1, 5, 2] + [0] * 100)
+    running = iter([1, 5, 2] + [0] * 1000)
+    waiting = iter([0, 2, 0] + [0] * 1000)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=f'vllm:num_requests_running{{engine="0"}} {next(running)}\n')
+        gauges = {"running": next(running), "waiting": next(waiting)}
+        return web.Response(text="".join(f'vllm:num_requests_{name}{{engine="0"}} {n}\n' for name, n in gauges.items()))
 
     async def slow(_: web.Request) -> web.Response:
         await asyncio.sleep(30)
@@ -53,11 +55,15 @@ async def test_nobody_there_and_an_answer_that_does_not_come(base_url: str, monk
     assert await scrape.fetch_text(base_url + "/slow") is None
 
 
-async def test_gauge_sampler_keeps_the_highest_value(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gauge_sampler_keeps_each_look_and_the_highest_value(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape, "GAUGE_PERIOD_S", 0.01)
-    async with scrape.GaugeSampler(base_url, dialect("vllm")) as gauges:
-        await asyncio.sleep(0.3)
+    async with scrape.GaugeSampler(base_url, dialect("vllm")) as gauges, asyncio.timeout(30):
+        while len(gauges.samples) < 3:
+            await asyncio.sleep(0.01)
     assert gauges.running_max == 5
+    assert [(g.running, g.waiting) for g in gauges.samples[:3]] == [(1, 0), (5, 2), (2, 0)]
+    times = [g.t_s for g in gauges.samples]
+    assert times == sorted(times)
 
 
 async def test_gauge_sampler_of_a_server_that_is_away_or_has_no_gauges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from sim_client import START_NS, Load, Run, run_point
 
+from specsweep.analysis.attempts import cells
 from specsweep.analysis.measure import PointFacts, measure
+from specsweep.analysis.speedup import crossover, speedups
 from specsweep.client.sim.engine import Limits
-from specsweep.client.sim.model import load_model
+from specsweep.client.sim.model import SimModel, load_model
 
 LOAD = Load(8, 40, max_tokens=90, n_prompt=300, categories=("low_entropy", "high_entropy", ""))
 
@@ -118,9 +120,92 @@ def test_a_drafter_beyond_its_training_length_makes_generation_slower() -> None:
     assert speedup(8000) < 0.95
 
 
-def test_preemptions_and_a_small_batch_limit_are_marked() -> None:
-    model = load_model("tiny", "eagle3")
-    squeezed = run_point(model, 3, replace(LOAD, ignore_eos=True), limits=Limits(8, kv_tokens=1500))
+def test_a_head_that_is_never_right_is_marked_and_not_ranked() -> None:
+    """What an EAGLE3 head under another algorithm looks like: no error, an acceptance length of exactly 1, slower than no drafter."""
+    run = run_point(dead_head(), 3, replace(LOAD, ignore_eos=True))
+    found = measured(run, 3, "eagle3")
+    assert found["metrics"]["al_decode"] == 1.0
+    assert found["metrics"]["acceptance_rate"] == 0.0
+    failed = {c["name"]: c["message"] for c in found["checks"] if not c["ok"]}
+    assert failed.keys() == {"drafter_contributed"}
+    assert "the drafter contributed nothing" in failed["drafter_contributed"]
+    assert not found["validity"]["valid"]
+
+
+def dead_head() -> SimModel:
+    return load_model(
+        {
+            "name": "m",
+            "hardware": {"name": "h", "gpus": 1, "bandwidth_gb_s": 1000, "tflops": 100},
+            "target": {"weights_gb": 10, "kv_bytes_per_token": 1000, "gflop_per_token": 10},
+            "drafters": {"eagle3": {"rates": {"default": [0.0]}, "draft_share": 1.0, "pass_overhead_ms": 0.1}},
+        },
+        "eagle3",
+    )
+
+
+def test_a_speedup_below_one_is_stated_with_its_interval_and_the_batch_size_where_it_begins() -> None:
+    """A long draft on GPT-OSS wins alone and loses in a full batch, by construction of the preset."""
+    rows = []
+    for size in (1, 96):
+        load = Load(size, max(4 * size, 24), prompts=24, max_tokens=80, n_prompt=500, categories=("mixed",), ignore_eos=True)
+        arms = []
+        for drafter, length in (("none", 0), ("eagle3", 7)):
+            run = run_point(load_model("gpt-oss-120b", drafter), length, load, limits=Limits(size, 16384))
+            axes = {**AXES, "drafter": drafter, "draft_length": length or None, "batch_size": size}
+            arms.append(attempt(axes, measured(run, length, drafter)))
+        rows += speedups(cells(arms), arms)
+    words = crossover(rows)
+    assert [row.verdict for row in rows] == ["faster", "slower"], words
+    assert "pays at BS 1 (1." in words
+    assert "does not pay above BS 1: slower at BS 96 (0." in words
+    slow = rows[-1].user_tps
+    assert slow is not None
+    assert slow.low is not None
+    assert slow.high is not None
+    assert slow.low < slow.value < slow.high < 1
+
+
+AXES = {"engine": "sim", "target": "gpt-oss-120b", "workload": "mixed", "isl": 500, "temperature": 0.0, "repeat": 1}
+
+
+def attempt(axes: dict[str, Any], measurement: dict[str, Any]) -> dict[str, Any]:
+    size = axes["batch_size"]
+    baseline = None if axes["drafter"] == "none" else f"none {size}"
+    point = {
+        "point_id": f"{axes['drafter']} {size}",
+        "env_id": "e",
+        "status": "measured",
+        "axes": axes,
+        "declared": {"workload": "w", "sampling": {"temperature": 0.0, "max_tokens": 120}},
+        "config": {},
+        "env": {},
+        "baseline_id": baseline,
+        "error": None,
+    }
+    return {"point": point, "measurement": measurement}
+
+
+def failed_checks(run: Run) -> dict[str, str]:
+    return {c["name"]: c["message"] for c in measured(run, 3, "eagle3")["checks"] if not c["ok"]}
+
+
+def test_preemptions_are_marked() -> None:
+    squeezed = run_point(load_model("tiny", "eagle3"), 3, replace(LOAD, ignore_eos=True), limits=Limits(8, kv_tokens=1500))
     assert squeezed.engine.counters.preemptions > 0
-    failed = {c["name"] for c in measured(squeezed, 3, "eagle3")["checks"] if not c["ok"]}
-    assert any("preempt" in name for name in failed)
+    assert f"{squeezed.engine.counters.preemptions} times the KV cache was full" in failed_checks(squeezed)["preemptions"]
+
+
+LONG_PROMPTS = Load(8, 250, max_tokens=16, n_prompt=300, ignore_eos=True)
+
+
+@pytest.mark.parametrize("limits", [Limits(8, kv_tokens=1000), Limits(3)])  # each lets three requests of 316 tokens in
+def test_a_cache_or_a_limit_that_holds_fewer_requests_than_the_batch_is_marked(limits: Limits) -> None:
+    squeezed = run_point(load_model("llama-3.3-70b", "eagle3"), 3, LONG_PROMPTS, limits=limits)
+    assert squeezed.engine.counters.preemptions == 0
+    failed = failed_checks(squeezed)
+    assert failed.keys() == {"running_requests", "queued_in_engine"}
+    assert "up to 3 requests at once, fewer than 8, while up to 5 waited" in failed["running_requests"]
+    assert "3 ran and 5 waited" in failed["queued_in_engine"]
+    roomy = run_point(load_model("llama-3.3-70b", "eagle3"), 3, LONG_PROMPTS)
+    assert not failed_checks(roomy)

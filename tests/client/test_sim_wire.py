@@ -74,6 +74,22 @@ def test_steps_and_acceptance_are_read_exactly(name: str, drafter: str, length: 
     assert counted.running in (0, None)
 
 
+@pytest.mark.parametrize(("drafter", "length"), [("eagle3", 3), ("none", 0)])
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_preempted_requests_are_counted_and_their_steps_still_read_exactly(name: str, drafter: str, length: int) -> None:
+    simulation, calls = load(name, drafter, length, max_model_len=110, kv_tokens=260)
+    turns = [read(name, call, length) for call in calls]
+    resumed = [sum(not step.drafted for step in truth.steps[1:]) if length else 0 for truth in truths(simulation)]
+    counted = dialect(name).counters(simulation.page()).preemptions
+    assert counted == simulation.service.engine.counters.preemptions > 0
+    for turn, truth, undrafted in zip(turns, truths(simulation), resumed, strict=True):
+        assert (turn.outcome, turn.step_state) == ("ok", "exact"), turn.notes
+        assert turn.step_tokens == [step.tokens for step in truth.steps]
+        assert any("retracted" in note for note in turn.notes) == (name == "sglang" and undrafted > 0)
+    assert sum(resumed) <= counted, "one that is preempted again before its first new token resumes once"
+    assert bool(sum(resumed)) == bool(length)
+
+
 @pytest.mark.parametrize("name", WIRES)
 def test_the_same_prompt_gets_the_same_answer_whatever_drafts(name: str) -> None:
     answers = []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specsweep.client.trace import SCHEMA, PointTrace, RequestTrace, Turn, from_table, read_trace, to_table, write_trace
+from specsweep.client.trace import SCHEMA, GaugeSample, PointTrace, RequestTrace, Turn, from_table, read_trace, to_table, write_trace
 
 INTEGERS_OR_NOTHING = {"n_prompt_server", "n_completion_server", "srv_steps", "srv_accepted", "srv_drafted"}
 
@@ -34,7 +34,8 @@ def trace() -> PointTrace:
         notes=["a note"],
     )
     rows = [RequestTrace(i, f"p{i}", f"c{i}", 0, "code", "main", 0, 5, 3, 0, 0, 0, 9, 0, 1, "complete", turn) for i in range(2)]
-    return PointTrace(batch_size=2, requests=rows, actors=[])
+    looks = [GaugeSample(1.0, 2.0, 0.0), GaugeSample(2.001, 1.0, None)]
+    return PointTrace(batch_size=2, requests=rows, actors=[], running_max=2.0, gauges=looks)
 
 
 def with_column(name: str, values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
@@ -107,6 +108,14 @@ def test_words_that_nobody_knows() -> None:
 def test_metadata_of_another_kind(head: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         from_table(to_table(trace()).replace_schema_metadata({"specsweep": json.dumps(head)}))
+
+
+def test_a_trace_of_an_earlier_version_has_no_looks_at_the_gauges() -> None:
+    table = to_table(trace())
+    head = json.loads(table.schema.metadata[b"specsweep"])
+    del head["gauges"]
+    found = from_table(table.replace_schema_metadata({"specsweep": json.dumps(head)}))
+    assert (found.running_max, found.gauges) == (2.0, [])
 
 
 def test_any_parquet_file_is_no_trace(tmp_path: Path) -> None:

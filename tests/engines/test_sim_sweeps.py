@@ -99,6 +99,27 @@ def test_wrong_counters_are_found_and_merged_chunks_repaired(tmp_path: Path, cac
         assert ("counter_accepted_tokens" in failed) is bool(troubles["wrong_counters"]), failed
 
 
+def test_a_cache_that_cannot_hold_the_batch_marks_the_point_by_gauges_or_preemptions(tmp_path: Path, cache: Path) -> None:
+    store = tmp_path / "store"
+    done = run(
+        store, cache, "tracking.enabled=false", "batch_size=8", "engine.kv_tokens=1200,4000", "engine.speedup=0.05",
+    )  # fmt: skip
+    assert done.returncode == 5, done.stderr
+    for attempt in attempts(store):
+        trace = read_trace(attempt.path / "trace.parquet")
+        assert trace.gauges
+        assert trace.running_max == max(look.running for look in trace.gauges)
+        failed = {check["name"]: check["message"] for check in attempt.measurement["checks"] if not check["ok"]}
+        short = {"running_requests", "queued_in_engine", "preemptions"} & failed.keys()
+        if attempt.point["config"]["engine"]["kv_tokens"] == 4000:
+            assert not short, failed
+            continue
+        assert short, (trace.running_max, trace.gauges)
+        assert all("KV cache" in failed[name] for name in short), failed
+        assert not attempt.valid
+    assert len(attempts(store)) == 2
+
+
 def test_an_engine_that_dies_or_never_gets_ready_costs_its_own_points(tmp_path: Path, cache: Path) -> None:
     store = tmp_path / "store"
     done = run(

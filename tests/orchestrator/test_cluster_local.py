@@ -43,6 +43,16 @@ async def test_it_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
     assert (tmp_path / "one.log").read_text().startswith("up")
 
 
+async def test_what_an_engine_writes_beside_its_files_can_be_read_while_it_runs(tmp_path: Path) -> None:
+    script = "import os\nos.mkdir(os.environ['DUMPS'])\nopen(os.environ['DUMPS'] + '/one', 'w').write('counts')\n" + SERVING
+    given = spec(script, env={"DUMPS": "{files}/dumps"}, files={"settings": "x"})
+    async with LocalCluster().start(given, logs=tmp_path, name="files") as engine:
+        assert engine.files is not None
+        assert (engine.files / "dumps" / "one").read_text() == "counts"
+        assert (engine.files / "settings").read_text() == "x"
+    assert not engine.files.exists()
+
+
 async def test_a_whole_process_tree_that_ignores_term_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specsweep.orchestrator.clusters.local.GRACE_S", 0.3)
     script = SERVER + (

@@ -37,7 +37,11 @@ def test_every_sweep_that_ships_can_be_planned(name: str) -> None:
     plan = plan_of(f"sweep={name}")
     assert plan.name == name
     assert plan.points
-    assert not [d for d in plan.dropped if d.rule != "none_has_no_draft"]
+    told = {
+        "none_has_no_draft",
+        "capture_text",
+    }  # the second: the committed texts are short, and the sweep of experts waits for longer ones
+    assert not [d for d in plan.dropped if d.rule not in told]
 
 
 def test_the_command_line_replaces_an_axis_by_key() -> None:

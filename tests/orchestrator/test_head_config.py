@@ -14,7 +14,7 @@ from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.head_config import patched
 from specsweep.orchestrator.preparation import Preparation
 
-TINY = Path(__file__).parents[1] / "tiny_pair" / "draft"
+TINY = Path(__file__).parents[1] / "tiny_pair" / "eagle3"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
 
 

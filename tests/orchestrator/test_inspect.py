@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,22 @@ def test_what_was_repaired_stands_below_with_its_requests(capsys: pytest.Capture
     assert "12 repaired" in out
     assert "batch_7: 17 of 18 chunks held several steps" in out
     assert "no arrival time of their own" in out
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", ["vllm-draft3-interval4", "llamacpp-draft3", "sglang-none"])
+def test_a_narrow_terminal_breaks_no_word_and_no_number(
+    name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = set(re.findall(r"[^\s]+", printed(capsys, RECORDINGS / f"{name}.jsonl.gz")))
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = printed(capsys, RECORDINGS / f"{name}.jsonl.gz")
+    lines = [line for line in out.splitlines() if not line.startswith(str(RECORDINGS))]
+    assert max(map(len, lines)) <= width
+    own = {"No", "room", "for:", "(--json", "has", "all)"}
+    strange = {word for line in lines for word in line.split()} - whole - own - {w + "," for w in whole}
+    assert not strange, strange
+    assert {"request", "outcome", "notes"} <= set(out.split()) or name == "sglang-none"
 
 
 def test_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,9 @@ ATTACH = ("cluster=attach", "endpoint=http://h:1")
 LEARNS = "method: ngram\nstateful: true\nmatch_size: 3\n"
 OTHER = "method: suffix\nstateful: false\n"
 
+CAPTURE = ["capture=routing", "engine=sglang", "target=qwen3-235b", "workload=mixed", "workload.prompts=6", "workload.osl=1"]
+SIM = ["capture=routing", "engine=sim", "engine.dialect=sglang", "engine.preset=gpt-oss-120b", "target=tiny", "workload=mixed"]
+
 CASES = [
     ("engine_only_attached", ["engine=openai_chat"], ["engine=openai_chat", *ATTACH], ["openai_chat", "cluster=attach endpoint="]),
     ("engine_has_drafter", ["drafter=other"], ["drafter=ngram"], ["llamacpp", "'suffix'", "draft_model, eagle3, mtp, ngram, none"]),
@@ -21,6 +24,12 @@ CASES = [
     ("target_has_model", ["target.model=null"], ["target=tiny"], ["smollm2-135m", "target.model"]),
     ("drafter_has_model", ["drafter=draft_model"], ["drafter=draft_model", "target=tiny"], ["smollm2-135m", "drafter.model"]),
     ("target_has_mtp", ["drafter=mtp", "target=tiny"], ["drafter=mtp", "target=tiny_mtp"], ["tiny", "target.mtp_predict"]),
+    (
+        "drafter_is_what_it_says",
+        ["target=tiny", "drafter=draft_model", "drafter.model={source: package_data, file: tiny_pair/eagle3}"],
+        ["target=tiny", "drafter=draft_model"],
+        ["method draft_model", "a whole language model", "an EAGLE3 head", "LlamaForCausalLMEagle3"],
+    ),
     ("same_vocabulary", ["drafter=tiny"], ["drafter=tiny", "target=tiny"], ["4096", "49152"]),
     ("batch_fits_engine", ["batch_size=9", "engine.max_batch=8"], ["batch_size=9"], ["batch_size=9", "engine.max_batch=8"]),
     ("fits_context", ["isl=8065"], ["isl=8064"], ["isl=8065", "osl=128", "8193", "max_model_len=8192"]),
@@ -47,6 +56,33 @@ CASES = [
         ["engine=openai_chat", *ATTACH, "workload.chat=false"],
         ["engine=openai_chat", *ATTACH, "workload.chat=true"],
         ["openai_chat", "chat=false"],
+    ),
+    ("capture_engine", [*CAPTURE, "engine=vllm"], CAPTURE, ["vLLM", "lower bound", "engine=sglang"]),
+    ("capture_engine", [*CAPTURE, "engine=llamacpp"], CAPTURE, ["llama.cpp has no recorder", "engine=sglang"]),
+    ("capture_engine", [*CAPTURE, "engine=hf"], CAPTURE, ["records no experts"]),
+    ("capture_engine", [*CAPTURE, "engine=openai_chat", *ATTACH], CAPTURE, ["chat completions say nothing of experts"]),
+    ("capture_sim", [*SIM, "engine.dialect=vllm"], SIM, ["engine.dialect=sglang"]),
+    ("sim_experts", [*SIM, "engine.preset=tiny"], SIM, ["tiny is dense", "engine.preset", "qwen3-235b"]),
+    ("capture_files", [*CAPTURE, *ATTACH], CAPTURE, ["cluster=local"]),
+    (
+        "capture_experts",
+        [*CAPTURE, "target=llama-3.3-70b"],
+        CAPTURE,
+        ["llama-3.3-70b is dense", "target.experts", "count, per_token, layers"],
+    ),
+    ("capture_drafts", [*CAPTURE, "drafter=eagle3"], [*CAPTURE, "drafter=eagle3", "workload.osl=8"], ["workload.osl=1", "drafter=none"]),
+    (
+        "capture_drafts",
+        [*CAPTURE, "workload.osl=8", "drafter=eagle3", "engine=trtllm"],
+        [*CAPTURE, "workload.osl=8", "drafter=eagle3"],
+        ["told apart", "drafter=none"],
+    ),
+    ("capture_batch", [*CAPTURE, "batch_size=7"], [*CAPTURE, "batch_size=6"], ["batch_size=7", "workload.prompts=7", "there are 6"]),
+    (
+        "capture_text",
+        [*CAPTURE, "isl=1200"],
+        [*CAPTURE, "isl=1000"],
+        ["workload mixed", "padding", "isl=1200", "isl=1", "workload.corpus=FILE"],
     ),
     ("draft_length_limit", ["drafter=ngram", "draft_length=65"], ["drafter=ngram", "draft_length=64"], ["64", "65"]),
 ]

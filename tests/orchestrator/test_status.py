@@ -53,7 +53,7 @@ def test_counts_problems_and_their_reasons(store: Store) -> None:
     assert (status.state, status.measured, status.invalid, status.failed, status.missing) == ("stopped", 2, 1, 1, 1)
     assert [(p.point, p.state, p.reason) for p in status.problems] == [
         ("none BS8 ISL256 low_entropy", "invalid", "a client core was 90 % busy"),
-        ("ngram DL4 BS1 ISL256 low_entropy", "failed", "EngineTerminal: engine ended with code 1"),
+        ("ngram DL4 BS1 ISL256 low_entropy", "failed", "engine failed: engine ended with code 1"),
     ]
     assert [(s.what, s.points, s.measured, s.failed, s.missing) for s in status.sessions] == [
         ("llamacpp · smollm2-135m · none", 2, 2, 0, 0),
@@ -121,8 +121,19 @@ def test_the_command_prints_all_sweeps_and_one_in_detail(store: Store, capsys: p
     assert "other  finished · 1 of 1 points measured" in text
     assert cli.main(["status", "demo", f"store={store.root}"]) == 0
     text = capsys.readouterr().out
-    assert "EngineTerminal: [red]bad flag[/red] --draft-model" in text
+    assert "engine failed: [red]bad flag[/red] --draft-model" in text
     assert "other" not in text
+
+
+def test_a_simulated_sweep_is_marked(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    land(store, GRID[0])
+    assert cli.main(["status", f"store={store.root}"]) == 0
+    assert "SIMULATED" not in capsys.readouterr().out
+    store.commit(record(GRID[1]), measurement(drafter="none", simulated=True), trace(simulated=True))
+    assert cli.main(["status", f"store={store.root}"]) == 0
+    assert "2 of 4 points measured · SIMULATED" in capsys.readouterr().out
+    assert cli.main(["status", "--json", f"store={store.root}"]) == 0
+    assert json.loads(capsys.readouterr().out)["sweeps"][0]["simulated"] is True
 
 
 def test_json_holds_the_same_facts(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,18 @@ def test_a_resumed_sweep_uses_the_same_parent(store: Store) -> None:
     assert_one_complete_run_per_attempt(store, uri)
 
 
+def test_a_simulated_sweep_says_so_by_name_and_tag_in_every_run(store: Store) -> None:
+    uri = tracking.tracking_uri(store)
+    for values in GRID[:2]:
+        land(store, values, measured={"simulated": True})
+    sync(store, "demo")
+    for run in [*children(uri), parent(uri)]:
+        assert run.data.tags["simulated"] == "true"
+        assert run.info.run_name.endswith(" simulated")
+    assert parent(uri).info.run_name == "sweep demo simulated"
+    assert sync(store, "demo").unchanged == 2
+
+
 def test_low_acceptance_does_not_find_the_baseline(store: Store) -> None:
     for values in GRID:
         land(store, values, measured={"al": 1.1})

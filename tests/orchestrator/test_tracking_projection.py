@@ -73,6 +73,7 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
 def test_tags_say_what_a_filter_needs(tmp_path: Path) -> None:
     attempt = landed(tmp_path, measurement(valid=False, simulated=True))
     tags = run_content(attempt).tags
+    assert run_content(attempt).name == "ngram DL4 BS8 ISL256 low_entropy simulated"
     assert tags["point_id"] == attempt.point_id
     assert tags["env_id"] == attempt.env_id
     assert tags["host"] == "bench-1"

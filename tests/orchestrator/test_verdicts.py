@@ -82,7 +82,13 @@ def test_a_harmless_line_is_no_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrapper", ["EngineCore failed to start.", "WorkerProc failed to start.", "RuntimeError: Executor worker returned error"]
+    "wrapper",
+    [
+        "EngineCore failed to start.",
+        "WorkerProc failed to start.",
+        "RuntimeError: Executor worker returned error",
+        "Received sigquit from a child proces. It usually means the child failed.",
+    ],
 )
 def test_a_wrapper_is_no_cause(wrapper: str) -> None:
     assert cause_of(wrapper) is None

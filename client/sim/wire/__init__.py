@@ -77,6 +77,7 @@ class WireRequest:
     ignore_eos: bool = False
     stream: bool = True
     include_usage: bool = False
+    continuous_usage: bool = False  # vLLM: the usage so far in every chunk
     with_ids: bool = True
     asked: Json = field(default_factory=dict)  # the body, for wires that repeat it
 
@@ -99,6 +100,7 @@ class Part:
     drafted: int
     accepted: int
     t_s: float  # Unix time at the end of the step
+    resumed: bool = False  # by a prefill after a preemption
 
 
 @dataclass(slots=True)
@@ -119,6 +121,7 @@ class Answer:
     drafted: list[int] = field(default_factory=list)  # of each step after the first that verified a draft
     accepted: list[int] = field(default_factory=list)
     iterations: int = 0  # steps, the prefill's included
+    resumed: int = 0  # of them prefills after a preemption
     first_s: float = 0.0
     newest_s: float = 0.0
     ids: list[int] = field(default_factory=list)  # that were streamed
@@ -133,6 +136,7 @@ class Answer:
         self.newest_s = part.t_s
         self.sent += part.tokens
         self.iterations += 1
+        self.resumed += part.resumed
         if part.drafted:
             self.drafted.append(part.drafted)
             self.accepted.append(part.accepted)

@@ -132,6 +132,9 @@ class Sglang:
         if served.draft_length:
             calls = "Number of speculative verify calls."
             series.append(("sglang:spec_verify_calls_total", "counter", calls, [(ranks, counts.decodes)]))
+        if counts.preemptions:  # as with every labelled series, there is none before the first
+            retracted = "Total number of retracted requests."
+            series.append(("sglang:num_retracted_requests_total", "counter", retracted, [(ranks, counts.preemptions)]))
         if counts.cached_prompt_tokens:
             cached = "Number of cached prompt tokens."
             series.append(("sglang:cached_tokens_total", "counter", cached, [(streamed, counts.cached_prompt_tokens)]))
@@ -162,7 +165,7 @@ class Sglang:
             "finish_reason": {"type": "length", "length": answer.sent} if finish == "length" else {"type": finish} if finish else None,
             "prompt_tokens": answer.n_prompt,
             "weight_version": "default",
-            "num_retractions": 0,
+            "num_retractions": answer.resumed,
             "storage_prefetch_wait": 0.0,
             "storage_staging_wait": 0.0,
             "forward_entry_time": answer.started_s,
@@ -192,7 +195,7 @@ class Sglang:
         return meta
 
     def _acceptance(self, answer: Answer) -> Json:
-        length, steps = self._served.draft_length, answer.iterations - 1
+        length, steps = self._served.draft_length, answer.iterations - 1 - answer.resumed
         accepted = sum(answer.accepted)
         histogram = [steps - len(answer.accepted)] + [0] * length
         for a in answer.accepted:

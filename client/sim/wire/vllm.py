@@ -89,6 +89,7 @@ class Vllm:
             ignore_eos=bool(asked.get("ignore_eos")),
             stream=bool(asked.get("stream")),
             include_usage=bool(options.get("include_usage")) or not asked.get("stream"),
+            continuous_usage=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
             with_ids=bool(asked.get("return_token_ids")),
         )
 
@@ -101,24 +102,29 @@ class Vllm:
             answer.text += text_of(new)
             return []
         answer.chunks += 1
-        if answer.chunks > 1 and answer.request.with_ids:
+        if answer.chunks > 1:
             return [self._later_chunk(answer, new, finish)]
-        text = text_of(new)
-        choice: Json = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish or None, "stop_reason": None}
-        if answer.request.with_ids:
-            choice["prompt_token_ids"] = answer.request.prompt
-            choice["token_ids"] = new
-        return [sse({**self._common(answer), "choices": [choice]})]
+        choice: Json = {"index": 0, "text": text_of(new), "logprobs": None, "finish_reason": finish or None, "stop_reason": None}
+        with_ids = answer.request.with_ids
+        choice |= {"prompt_token_ids": answer.request.prompt if with_ids else None, "token_ids": new if with_ids else None}
+        return [sse({**self._common(answer), "choices": [choice], **self._beside(answer, finish)})]
 
     def _later_chunk(self, answer: Answer, new: Sequence[int], finish: str) -> bytes:
         """The same by hand, since nearly all events are of this kind: a third of the time of building and encoding it."""
         if not answer.prefix:
             answer.prefix = f'data: {compact(self._common(answer)).decode()[:-1]},"choices":[{{"index":0,"text":'
-        ids, reason = ",".join(map(str, new)), f'"{finish}"' if finish else "null"
+        ids = f"[{','.join(map(str, new))}]" if answer.request.with_ids else "null"
+        reason, beside = f'"{finish}"' if finish else "null", self._beside(answer, finish)
         return (
             f'{answer.prefix}{json_text_of(new)},"logprobs":null,"finish_reason":{reason},"stop_reason":null,'
-            f'"prompt_token_ids":null,"token_ids":[{ids}]}}]}}\n\n'
+            f'"prompt_token_ids":null,"token_ids":{ids}}}]{"," + compact(beside)[1:-1].decode() if beside else ""}}}\n\n'
         ).encode()
+
+    def _beside(self, answer: Answer, finish: str) -> Json:
+        """What stands beside the choices of a chunk: the usage so far if it was asked for, the fingerprint in a last chunk without a usage chunk after it."""
+        if answer.request.continuous_usage:
+            return {"usage": _counted(answer)}
+        return {"system_fingerprint": self._fingerprint} if finish and not answer.request.include_usage else {}
 
     def finish(self, answer: Answer, finish: str) -> list[bytes]:
         last = {"usage": _usage(answer), "system_fingerprint": self._fingerprint, **self._truth(answer)}
@@ -225,13 +231,12 @@ class Vllm:
         return (f'data: {{"error": {{"message": {text}, "type": "{kind}", "param": null, "code": {code}}}}}\n\n'.encode(),)
 
 
+def _counted(answer: Answer) -> Json:
+    return {"prompt_tokens": answer.n_prompt, "total_tokens": answer.n_prompt + answer.sent, "completion_tokens": answer.sent}
+
+
 def _usage(answer: Answer) -> Json:
-    found: Json = {
-        "prompt_tokens": answer.n_prompt,
-        "total_tokens": answer.n_prompt + answer.sent,
-        "completion_tokens": answer.sent,
-    }
-    return found | ({"prompt_tokens_details": {"cached_tokens": answer.n_cached}} if answer.n_cached else {})
+    return _counted(answer) | ({"prompt_tokens_details": {"cached_tokens": answer.n_cached}} if answer.n_cached else {})
 
 
 def _refused(status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None) -> Refusal:

@@ -1,0 +1,72 @@
+"""A report that holds captures beside timed points: each is shown as what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sweep_samples import attempt, axes
+
+from specsweep.analysis.compare import compare
+from specsweep.analysis.report import build, html, markdown
+from specsweep.analysis.routing import Routing, summarise
+
+
+def capture(workload: str, *, failed: bool = False, valid: bool = True, simulated: bool = False) -> dict[str, Any]:
+    made = attempt(axes(bs=32, workload=workload, capture="routing"), failed=failed)
+    if failed:
+        return made
+    counts = np.ones((3, 2, 4), np.int32)
+    counts[:, 1, 3] = 0
+    counts[:, 1, 0] = 2
+    check = {"name": "routed_tokens", "value": 12.0, "limit": 13.0, "ok": valid, "affects": ["all"], "message": "a token is missing"}
+    made["measurement"] = {
+        "schema_version": 1,
+        "simulated": simulated,
+        "untimed": True,
+        "metrics": {},
+        "checks": [check],
+        "validity": {"valid": valid, "tps": False, "steps": False, "acceptance": False},
+        "routing": summarise(Routing(counts, np.arange(3), None, 1)),
+    }
+    return made
+
+
+TIMED = [attempt(axes(bs=4)), attempt(axes("ngram", 4, bs=4), rate=150.0)]
+
+
+def test_captures_have_a_table_of_their_own_and_stand_in_no_other() -> None:
+    report = build("s", [*TIMED, capture("mixed"), capture("random")])
+    assert report.status == "4 of 4 points measured, 2 of them untimed routing captures."
+    assert len(report.cells) == 2
+    rows = report.tables["routing"].rows
+    assert [row.record["workload"] for row in rows] == ["mixed", "random"]
+    assert rows[0].cells[1:] == ("3", "12", "2", "4", "3.5", "12.5 %", "12.5 %", "25.0 %", "1.50")
+    assert rows[0].record["whole_unused_share_max"] == 0.25
+    for name in ("pareto", "speedup"):
+        assert all(
+            row.record["drafter"] in ("none", "ngram") and row.record["workload"] == "low_entropy" for row in report.tables[name].rows
+        )
+    assert "Routing captures" in markdown(report)
+    assert "<h2>Routing captures</h2>" in html(report, {})
+
+
+def test_a_report_of_captures_alone_is_no_empty_report() -> None:
+    report = build("s", [capture("mixed")])
+    page = html(report)
+    assert "No point of this sweep was timed." in page
+    assert "No point has been measured yet." not in page
+    assert report.simulated is False
+    assert "SIMULATED" in build("s", [capture("mixed", simulated=True)]).tables["routing"].notes[0]
+
+
+def test_a_capture_that_failed_or_is_not_whole_is_told_like_any_point() -> None:
+    report = build("s", [*TIMED, capture("mixed", failed=True), capture("random", valid=False)])
+    assert [row.record["check"] for row in report.tables["validity"].rows] == ["measured", "routed_tokens"]
+    (row,) = report.tables["routing"].rows
+    assert row.muted
+
+
+def test_captures_are_compared_with_nothing() -> None:
+    found = compare([*TIMED, capture("mixed")], [*TIMED, capture("mixed")])
+    assert "capture" not in str(found)
