@@ -1,0 +1,402 @@
+"""Every state that a server's pod is seen in has its verdict, in the words of the scheduler and the kubelet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import k8s_pods as seen
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k8s_pods import NOW
+
+from specsweep.k8s.ends import LogCause
+from specsweep.k8s.outcomes import Ready, Retryable, Starting, Terminal, Verdict
+from specsweep.k8s.verdict import Budgets, after_ready, judge, wants_log
+
+BUDGETS = Budgets()
+NO_GPUS = "0/12 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 8 Insufficient nvidia.com/gpu. no new claims to deallocate"
+PULL = 'Back-off pulling image "vllm/vllm-openai:nope": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image: not found'
+NO_SECRET = 'secret "hub" not found'
+DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi. "
+LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi. "
+
+
+def classify(log: str) -> LogCause | None:
+    if "CUDA out of memory" in log:
+        return LogCause("memory", "lower engine.max_batch. It wrote: CUDA out of memory")
+    if "Address already in use" in log:
+        return LogCause("port", "taken", retryable=True)
+    return None
+
+
+def verdict(
+    pod: dict[str, Any] | None,
+    *events: dict[str, Any],
+    job: dict[str, Any] | None = None,
+    log: str = "",
+    budgets: Budgets = BUDGETS,
+    later: float = 0,
+) -> Verdict:
+    now = NOW + timedelta(seconds=later)
+    return judge(pod, seen.job() if job is None else job, list(events), now=now, budgets=budgets, log=log, classify=classify)
+
+
+def mount(first: float) -> dict[str, Any]:
+    return seen.event("FailedMount", 'MountVolume.SetUp failed for volume "claim-0" : persistentvolumeclaim "weights" not found', first)
+
+
+def kueue_suspended(seconds_ago: float) -> dict[str, Any]:
+    return seen.job(seen.condition("Suspended", "True", seconds_ago, "JobSuspended", "Job suspended"), suspended=True)
+
+
+STARTING: list[tuple[str, Verdict, list[str]]] = [
+    ("no pod yet", verdict(None), ["the Job controller"]),
+    (
+        "a quota refuses the pod",
+        verdict(None, seen.event("FailedCreate", "pods x is forbidden: exceeded quota: team", 600)),
+        ["exceeded quota: team"],
+    ),
+    ("a policy refuses the pod, for now", verdict(None, seen.event("FailedCreate", "denied by policy", 60)), ["denied by policy"]),
+    ("suspended by Kueue", verdict(None, job=kueue_suspended(7200)), ["quota"]),
+    ("not looked at yet", verdict(seen.pod("Pending", node=None)), ["the scheduler"]),
+    ("no node", verdict(seen.unscheduled(NO_GPUS, 600)), [NO_GPUS]),
+    (
+        "no node, told by the event only",
+        verdict(seen.pod("Pending", node=None), seen.event("FailedScheduling", NO_GPUS, 100, new_style=True)),
+        [NO_GPUS],
+    ),
+    (
+        "gated by Kueue",
+        verdict(
+            seen.pod(
+                "Pending",
+                node=None,
+                conditions=[
+                    seen.condition(
+                        "PodScheduled", "False", 7200, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"
+                    )
+                ],
+                spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+            )
+        ),
+        ["kueue.x-k8s.io/admission"],
+    ),
+    ("creating, for half an hour: a 20 GB image", verdict(seen.creating(seconds_ago=1800)), ["containers to be created", seen.NODE]),
+    ("bound, the kubelet silent yet", verdict(seen.pod("Pending", conditions=[seen.scheduled(2)])), ["containers to be created"]),
+    ("the first pull failed", verdict(seen.creating("ErrImagePull", PULL, seconds_ago=20)), ["ErrImagePull", "not found"]),
+    (
+        "a slow pull that failed just now",
+        verdict(seen.creating("ImagePullBackOff", PULL, seconds_ago=1500), seen.event("Failed", f"Failed to pull image: {PULL}", 30)),
+        ["ImagePullBackOff", "not found"],
+    ),
+    ("a volume is not there yet", verdict(seen.creating(seconds_ago=200), mount(100)), ["FailedMount", '"weights" not found']),
+    (
+        "bound, its conditions not there yet",
+        verdict(seen.pod("Pending")),
+        ["containers to be created", seen.NODE],
+    ),
+    (
+        "a volume that failed just now, told by the newer recorder",
+        verdict(seen.creating(seconds_ago=700), seen.event("FailedMount", "timed out waiting for the condition", 100, new_style=True)),
+        ["timed out waiting"],
+    ),
+    ("loading", verdict(seen.up(started=3000, ready=False)), ["health path"]),
+]
+
+
+@pytest.mark.parametrize(("found", "says"), [row[1:] for row in STARTING], ids=[row[0] for row in STARTING])
+def test_it_waits_and_says_for_what(found: Verdict, says: list[str]) -> None:
+    assert isinstance(found, Starting), found
+    assert all(words in found.waits_for for words in says), found.waits_for
+    assert found.since is not None
+    assert found.until is not None
+    assert found.since <= NOW < found.until
+
+
+def test_a_healthy_server_is_ready() -> None:
+    assert verdict(seen.up(started=30, ready=True)) == Ready()
+    assert verdict(seen.up(started=86400, ready=True)) == Ready(), "budgets are for starting only"
+
+
+TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
+    ("queue deadline", verdict(seen.unscheduled(NO_GPUS, 3601)), "no node", [NO_GPUS, "3600 s", "kubectl get nodes"]),
+    ("quota deadline", verdict(None, job=kueue_suspended(86401)), "quota", ["workloads", "Kueue does not run here"]),
+    ("refused by a policy", verdict(None, seen.event("FailedCreate", "violates PodSecurity", 121)), "refused", ["violates PodSecurity"]),
+    (
+        "refused by a quota until the deadline",
+        verdict(None, seen.event("FailedCreate", "exceeded quota: team", 3601)),
+        "refused",
+        ["exceeded quota", "ResourceQuota"],
+    ),
+    ("pull deadline", verdict(seen.creating("ImagePullBackOff", PULL, seconds_ago=301)), "image", ["not found", "tag", "pull secret"]),
+    (
+        "pull deadline counts from the first failure",
+        verdict(
+            seen.creating("ImagePullBackOff", "Back-off pulling image", seconds_ago=900),
+            seen.event("Failed", 'Failed to pull image "x": 401 Unauthorized', 400, 10),
+            seen.event("BackOff", "Back-off pulling image", 390, 1),
+        ),
+        "image",
+        ["401 Unauthorized"],
+    ),
+    (
+        "invalid image",
+        verdict(seen.creating("InvalidImageName", 'couldn\'t parse image name "A:b:c"')),
+        "image",
+        ["couldn't parse", "correct"],
+    ),
+    ("never pulled", verdict(seen.creating("ErrImageNeverPull", "Container image is not present")), "image", ["not present"]),
+    (
+        "missing Secret",
+        verdict(seen.creating("CreateContainerConfigError", NO_SECRET)),
+        "container config",
+        [NO_SECRET, "create what is missing"],
+    ),
+    ("container refused", verdict(seen.creating("CreateContainerError", "no command specified")), "container", ["no command specified"]),
+    ("runtime refused", verdict(seen.creating("RunContainerError", "OCI runtime create failed")), "container", ["OCI runtime"]),
+    ("mount deadline", verdict(seen.creating(seconds_ago=700), mount(301)), "mount", ['"weights" not found', "correct the claim"]),
+    (
+        "attach deadline",
+        verdict(seen.creating(seconds_ago=700), seen.event("FailedAttachVolume", "Multi-Attach error for volume", 301)),
+        "mount",
+        ["Multi-Attach error"],
+    ),
+    ("creation deadline", verdict(seen.creating(seconds_ago=3601)), "create", ["kubectl describe node"]),
+    ("host memory", verdict(seen.ended(137, "OOMKilled")), "host memory", ["128Gi", "/dev/shm", "raise memory"]),
+    ("CUDA memory", verdict(seen.ended(1), log="x\nCUDA out of memory\n"), "memory", ["code 1", "lower engine.max_batch"]),
+    ("CUDA memory, the log gone", verdict(seen.ended(1, message="CUDA out of memory")), "memory", ["lower engine.max_batch"]),
+    (
+        "its Job gave up, its pod knows why",
+        verdict(seen.ended(1), job=seen.job(seen.condition("Failed", "True", 1, "BackoffLimitExceeded", "m")), log="CUDA out of memory"),
+        "memory",
+        ["lower engine.max_batch"],
+    ),
+    (
+        "no such command",
+        verdict(seen.ended(128, "StartError", 'exec: "vllm": executable file not found in $PATH: unknown')),
+        "command",
+        ["executable file not found"],
+    ),
+    ("a shell without the command", verdict(seen.ended(127), log="sh: vllm: not found"), "command", ["vllm: not found"]),
+    ("never healthy", verdict(seen.up(started=5401, ready=False)), "never healthy", ["5400 s", "startup budget"]),
+    (
+        "never healthy, the log says why",
+        verdict(seen.up(started=5401, ready=False), log="CUDA out of memory"),
+        "memory",
+        ["lower engine.max_batch"],
+    ),
+    (
+        "never healthy, the kubelet first",
+        verdict(seen.ended(137), seen.event("Killing", "Container main failed startup probe, will be restarted", 15), log="loading…"),
+        "never healthy",
+        ["startup budget", "loading…"],
+    ),
+    ("over its own disk limit", verdict(seen.pod("Failed", reason="Evicted", message=DISK)), "own limit", [DISK, "raise that limit"]),
+    (
+        "an init container's failure",
+        verdict(
+            seen.pod(
+                "Pending",
+                containers=[seen.status(seen.waiting("PodInitializing"))],
+                initContainerStatuses=[seen.status(seen.terminated(127, message="sh: no"), name="fetch")],
+            )
+        ),
+        "command",
+        ["container fetch"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "kind", "says"), [row[1:] for row in TERMINAL], ids=[row[0] for row in TERMINAL])
+def test_it_will_not_come_and_the_reason_says_what_to_do(found: Verdict, kind: str, says: list[str]) -> None:
+    assert isinstance(found, Terminal), found
+    assert found.kind == kind
+    assert all(words in found.reason for words in says), found.reason
+
+
+def disrupted(reason: str, message: str) -> dict[str, Any]:
+    return seen.with_condition(seen.up(started=300, ready=True), seen.condition("DisruptionTarget", "True", 1, reason, message))
+
+
+RETRYABLE: list[tuple[str, Verdict, str, list[str]]] = [
+    ("evicted", verdict(seen.pod("Failed", reason="Evicted", message=LOW)), "evicted", [LOW, seen.NODE]),
+    ("evicted by the API", verdict(disrupted("EvictionByEvictionAPI", "Eviction API: evicting")), "evicted", ["evicting"]),
+    (
+        "preempted by the scheduler",
+        verdict(disrupted("PreemptionByScheduler", "default-scheduler: preempting")),
+        "preempted",
+        ["preempting"],
+    ),
+    ("taken from a lost node", verdict(disrupted("DeletionByTaintManager", "Taint manager: deleting")), "node lost", ["Taint manager"]),
+    ("its node is gone", verdict(seen.pod("Failed", reason="NodeLost", message="Node gpu-node-7 is lost")), "node lost", ["is lost"]),
+    ("its node is silent", verdict(seen.pod("Unknown")), "node lost", [seen.NODE]),
+    (
+        "node shut down",
+        verdict(seen.pod("Failed", reason="NodeShutdown", message="imminent node shutdown.")),
+        "node shut down",
+        ["shutdown"],
+    ),
+    (
+        "node shut down, newer word",
+        verdict(seen.pod("Failed", reason="Terminated", message="imminent node shutdown.")),
+        "node shut down",
+        ["shutdown"],
+    ),
+    (
+        "the device plugin refused",
+        verdict(
+            seen.pod("Failed", reason="UnexpectedAdmissionError", message="Allocate failed due to requested number of devices unavailable")
+        ),
+        "refused by the node",
+        ["devices unavailable"],
+    ),
+    (
+        "taken meanwhile",
+        verdict(seen.pod("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough")),
+        "refused by the node",
+        ["enough"],
+    ),
+    (
+        "the pod's deadline",
+        verdict(seen.pod("Failed", reason="DeadlineExceeded", message="active on the node longer")),
+        "deadline",
+        ["longer"],
+    ),
+    (
+        "the Job's deadline",
+        verdict(
+            None, job=seen.job(seen.condition("Failed", "True", 1, "DeadlineExceeded", "Job was active longer than specified deadline"))
+        ),
+        "deadline",
+        ["longer than specified", "raise the active deadline"],
+    ),
+    ("deleted by hand", verdict(seen.up(started=300, ready=True, deleting=True)), "deleted", ["being deleted"]),
+    ("deleted and ended by that", verdict(seen.ended(137, deleting=True)), "deleted", ["being deleted"]),
+    (
+        "deleted and gone",
+        verdict(None, job=seen.job(seen.condition("Failed", "True", 1, "BackoffLimitExceeded", "m"))),
+        "pod gone",
+        ["Backoff"],
+    ),
+    ("its Job deleted", verdict(None, job=seen.job(deleting=True)), "deleted", ["Job is being deleted"]),
+    ("its Job gone", judge(None, None, [], now=NOW, budgets=BUDGETS), "deleted", ["Job is gone"]),
+    ("preempted by Kueue", verdict(seen.up(started=300, ready=True), job=kueue_suspended(1)), "preempted", ["suspended again"]),
+    ("unknown end", verdict(seen.ended(1), log="Traceback\nKeyError: 'x'"), "unknown", ["code 1", "KeyError: 'x'"]),
+    ("ended well: a server must not", verdict(seen.ended(0, "Completed"), log="bye"), "unknown", ["code 0", "bye"]),
+    ("killed from outside", verdict(seen.ended(137), log="step 7"), "killed", ["SIGKILL", "step 7"]),
+    ("crashed", verdict(seen.ended(139), log="step 7"), "unknown", ["SIGSEGV"]),
+    (
+        "lost by its runtime",
+        verdict(seen.ended(137, "ContainerStatusUnknown", "could not be located")),
+        "node lost",
+        ["could not be located"],
+    ),
+    ("a cause that heals", verdict(seen.ended(1), log="Address already in use"), "port", ["taken"]),
+    (
+        "restarted",
+        verdict(seen.up(started=5, ready=True, containers=[seen.status(seen.running(5), ready=True, restarts=1)])),
+        "restarted",
+        ["1 times", "cold"],
+    ),
+    ("failed, nothing known", verdict(seen.pod("Failed", node=None)), "unknown", ["Failed"]),
+]
+
+
+@pytest.mark.parametrize(("found", "kind", "says"), [row[1:] for row in RETRYABLE], ids=[row[0] for row in RETRYABLE])
+def test_another_start_may_heal_it(found: Verdict, kind: str, says: list[str]) -> None:
+    assert isinstance(found, Retryable), found
+    assert found.kind == kind
+    assert all(words in found.reason for words in says), found.reason
+    assert found.once == (kind in ("unknown", "killed"))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [seen.up(started=300, ready=False), seen.creating(), seen.unscheduled(NO_GPUS, 1), None],
+    ids=["not ready", "creating", "unscheduled", "no pod"],
+)
+def test_after_it_was_ready_it_must_not_wait_again(pod: dict[str, Any] | None) -> None:
+    found = after_ready(verdict(pod))
+    assert isinstance(found, Retryable)
+    assert "was ready" in found.reason
+
+
+def test_after_it_was_ready_all_else_stays() -> None:
+    for found in (verdict(seen.up(started=300, ready=True)), verdict(seen.ended(137, "OOMKilled")), verdict(seen.ended(1))):
+        assert after_ready(found) == found
+
+
+def test_the_oom_killer_explains_what_came_after_it() -> None:
+    found = verdict(seen.ended(137, "OOMKilled", deleting=True), log="CUDA out of memory")
+    assert isinstance(found, Terminal)
+    assert found.kind == "host memory"
+
+
+def test_deadlines_follow_the_budgets() -> None:
+    pod = seen.unscheduled(NO_GPUS, 600)
+    assert isinstance(verdict(pod, budgets=Budgets(queue_s=599)), Terminal)
+    starting = verdict(pod, budgets=Budgets(queue_s=700))
+    assert isinstance(starting, Starting)
+    assert starting.until == NOW + timedelta(seconds=100)
+    assert isinstance(verdict(pod, budgets=Budgets(queue_s=700), later=100), Terminal)
+
+
+def test_the_log_is_wanted_of_what_ended_only() -> None:
+    assert wants_log(seen.ended(1))
+    assert not wants_log(seen.up(started=1, ready=True))
+    assert not wants_log(seen.creating())
+    assert not wants_log(None)
+
+
+WORDS = st.sampled_from(
+    [
+        *["True", "False", "Pending", "Running", "Failed", "Ready", "PodScheduled", "OOMKilled", "Evicted", "main", "ErrImagePull", "x"],
+        *("", seen.ago(5), "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"),
+    ]
+)
+KEY_WORDS = """
+metadata spec status phase conditions type reason message containerStatuses initContainerStatuses name state waiting running terminated
+exitCode startedAt restartCount lastTransitionTime creationTimestamp nodeName suspend deletionTimestamp schedulingGates firstTimestamp
+series containers resources limits memory signal count
+"""
+KEYS = st.sampled_from(KEY_WORDS.split())
+ANY_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-300, 300), st.floats(allow_nan=False), WORDS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=5)),
+    max_leaves=25,
+)
+OBJECTS = st.dictionaries(KEYS, ANY_JSON, max_size=5)
+WHOLE = st.sampled_from(
+    [seen.ended(1), seen.up(started=5, ready=True), seen.up(started=5, ready=False), seen.creating(), seen.unscheduled(NO_GPUS, 5)]
+)
+
+
+@st.composite
+def damaged_pods(draw: st.DrawFn) -> dict[str, Any]:
+    """A real pod of which some branches are cut off or replaced by anything."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: draw(ANY_JSON) if draw(st.integers(0, 14)) == 0 else cut(item)
+                for key, item in value.items()
+                if draw(st.integers(0, 9))
+            }
+        return [cut(item) for item in value] if isinstance(value, list) else value
+
+    return dict(cut(draw(WHOLE)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.one_of(st.none(), OBJECTS, damaged_pods()), st.one_of(st.none(), OBJECTS), st.lists(OBJECTS, max_size=3))
+def test_no_json_makes_it_raise_and_none_makes_it_ready_without_the_condition(
+    pod: dict[str, Any] | None, job: dict[str, Any] | None, events: list[dict[str, Any]]
+) -> None:
+    found = judge(pod, job, events, now=NOW, budgets=BUDGETS)
+    assert isinstance(found, Starting | Ready | Retryable | Terminal)
+    if isinstance(found, Ready):
+        status = (pod or {})["status"]
+        assert any(item.get("type") == "Ready" and item.get("status") == "True" for item in status["conditions"] if isinstance(item, dict))
+        assert not (pod or {})["metadata"].get("deletionTimestamp") if isinstance((pod or {}).get("metadata"), dict) else True
