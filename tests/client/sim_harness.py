@@ -95,7 +95,9 @@ class Call:
 class Simulation:
     """A simulated server with the given settings; the tiny model unless they name another."""
 
-    def __init__(self, categories: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, categories: Mapping[str, str] | None = None, *, soon: Callable[[Callable[[], None]], object] | None = None, **settings: Any
+    ) -> None:
         self.clock = Clock()
         self.log = MemoryLog()
         self.deaths: list[bool] = []
@@ -108,6 +110,7 @@ class Simulation:
             log=self.log,
             categories=categories,
             died=self.deaths.append,
+            soon=soon,
         )
         loop = SimpleNamespace(call_later=lambda delay, callback: SimpleNamespace(cancel=lambda: None))
         self._host: Any = SimpleNamespace(
