@@ -162,7 +162,8 @@ def page(rows: Sequence[Row], facts: dict[str, Any], names: Names) -> str:
         "",
         "Made by `make bench-peers`; every number is as measured in one run, on a **simulated** server. Do not edit.",
         "",
-        f"* Clients: {versions}; each in an environment of its own, by its defaults, but for token counts, which all take from the server.",
+        f"* Clients: {versions}; each in an environment of its own, by its defaults, but for the number of sending processes and for token "
+        "counts, which all take from the server.",
         f"* Machine: {facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, Python {facts['python']}; {facts['utc']}.",
         "",
         *_disturbed(rows),
