@@ -84,6 +84,7 @@ FIELDS: Mapping[str, Field] = {
     "rerun": Field("choice", choices=("failed", "invalid", "all")),
     "measure.requests_per_slot": _COUNT,
     "measure.stall_seconds": Field("float", 0, above=True),
+    "measure.quiet_seconds": Field("float", 0),
     "measure.client_processes": Field("int", 1, optional=True),
     "tracking.enabled": Field("bool"),
     "engine.max_batch": Field("int", 1, optional=True),

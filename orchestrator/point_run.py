@@ -62,7 +62,8 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     ledger.begin(point, len(requests))
-    busy = None if point.is_capture else await bench.place.quiet()  # an untimed point waits for nothing
+    wait_s = 0.0 if point.is_capture else float(point.config["measure"]["quiet_seconds"])  # an untimed point waits for nothing
+    busy = await bench.place.quiet(wait_s)
     began, started = time.monotonic(), utc_now()
     gpus_before = gpus()
     result = await _result(point, requests, bench, ledger)

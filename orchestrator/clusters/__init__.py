@@ -45,8 +45,8 @@ class Cluster(Protocol):
 
     def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
 
-    async def quiet(self) -> float | None:
-        """Waits until the engine's host is quiet; the share of its CPU that other work still takes, None where that cannot be known."""
+    async def quiet(self, wait_s: float) -> float | None:
+        """Waits, at most so long, until the engine's host is quiet; the share of its CPU that is still in use, None where nobody looked."""
         ...
 
     def host_facts(self) -> dict[str, Any]: ...

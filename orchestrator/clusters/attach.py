@@ -61,7 +61,7 @@ class AttachCluster:
             raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
         yield AttachedEngine(self.base_url, spec.model_name, self.headers)
 
-    async def quiet(self) -> None:
+    async def quiet(self, wait_s: float) -> None:
         """What else keeps the engine's host busy cannot be seen from here."""
 
     def host_facts(self) -> dict[str, Any]:

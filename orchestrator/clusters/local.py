@@ -31,7 +31,6 @@ POLL_S = 0.05
 GRACE_S = 5.0
 QUIET_SHARE = 0.10  # of all cores
 QUIET_LOOK_S = 0.5
-QUIET_WAIT_S = 20.0
 LOG_LIMIT = 2_000_000  # bytes of a log that are read back
 
 
@@ -99,14 +98,16 @@ class LocalCluster:
             finally:
                 await _end(process)
 
-    async def quiet(self) -> float:
+    async def quiet(self, wait_s: float) -> float | None:
         """Waits, for a while, until nothing else keeps this machine busy. Returns the share of all cores that is still in use.
 
         To be called while the engine is idle. Ray and MLflow go on working for some seconds after they are ready, and would be
         measured as a slower engine.
         """
+        if not wait_s:
+            return None
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + QUIET_WAIT_S
+        deadline = loop.time() + wait_s
         psutil.cpu_percent()
         while True:
             await asyncio.sleep(QUIET_LOOK_S)

@@ -20,6 +20,9 @@ LIMIT_S = 240.0
 
 
 def command(*words: str) -> list[str]:
+    """A test machine is busy with tests: a run would wait in vain for it to become quiet."""
+    if words[:1] == ("run",):
+        words = (*words, "measure.quiet_seconds=0")
     return [sys.executable, "-c", "import sys; from specsweep.orchestrator.cli import main; sys.exit(main())", *words]
 
 

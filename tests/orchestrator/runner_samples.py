@@ -74,7 +74,7 @@ class World:
         finally:
             self.running -= 1
 
-    async def quiet(self) -> float | None:
+    async def quiet(self, wait_s: float) -> float | None:
         return 0.01
 
     def host_facts(self) -> dict[str, Any]:

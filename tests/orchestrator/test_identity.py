@@ -116,6 +116,7 @@ def test_what_is_measured_names_the_point(override: str) -> None:
         "record_raw=true",
         "rerun=all",
         "measure.stall_seconds=5",
+        "measure.quiet_seconds=0",
         "measure.client_processes=3",
         "tracking.enabled=false",
         "tracking.uri=http://mlflow",
