@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specsweep.client.actors import ClientPool, ClientsUnavailable
@@ -19,7 +19,7 @@ from specsweep.orchestrator.capture import capture_point
 from specsweep.orchestrator.clusters import Cluster, RunningEngine
 from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import gpus
-from specsweep.orchestrator.errors import ClientError, EngineError, NoClientsError, RunError, SpecsweepError
+from specsweep.orchestrator.errors import ClientError, EngineError, NoClientsError, RequestError, RunError, SpecsweepError
 from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
 from specsweep.orchestrator.measuring import Measured, measure_point
 from specsweep.orchestrator.points import Point, Session
@@ -27,6 +27,43 @@ from specsweep.orchestrator.progress import label
 
 POINT_TRIES = 2  # if a client process is lost
 SETTLE_S = 0.3  # until the end of a process is known after its connections broke
+VAIN_WAIT_S = 2.0  # for a quiet machine, once a point of the same engine start has waited for it in vain
+
+
+@dataclass(slots=True)
+class Patience:
+    """How long the points of one engine start wait for a quiet machine. One that stays busy through a whole wait is not waited for again
+    and again: the check ``other_work`` judges the points anyway.
+    """
+
+    vain: bool = False
+
+    async def quiet(self, place: Cluster, point: Point, ledger: Ledger) -> float | None:
+        """The share of the host's CPU that is still in use, None where nobody looked."""
+        asked = 0.0 if point.is_capture else float(point.config["measure"]["quiet_seconds"])  # an untimed point waits for nothing
+        wait_s = min(asked, VAIN_WAIT_S) if self.vain else asked
+        seen: list[float] = []
+
+        def busy(share: float) -> None:
+            if not seen:
+                ledger.event("waiting_for_quiet", point_id=point.point_id, busy_share=round(share, 3), at_most_s=wait_s)
+            seen.append(share)
+            if not self.vain:
+                ledger.progress.waiting(f"waiting for a quiet machine (other processes use {share:.0%}), at most {wait_s:g} s")
+
+        share = await place.quiet(wait_s, busy)
+        ledger.progress.waited()
+        if seen and share == seen[-1] and not self.vain:
+            self.vain = True
+            ledger.progress.say(
+                f"the machine did not get quiet in {wait_s:g} s (other processes use {share:.0%}): points of this session may be invalid "
+                f"for it, and wait at most {min(asked, VAIN_WAIT_S):g} s from now on"
+            )
+        return share
+
+
+DYING_S = 5.0  # and after no request succeeded: vLLM's server answers with errors for a while before it ends
+LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +77,7 @@ class Bench:
     pool: ClientPool
     actors: int | None  # client processes; None: by batch size
     recorder_files: int = 0  # that one dump of the engine's expert recorder writes
+    patience: Patience = field(default_factory=Patience)
 
     def died(self, while_: str = "") -> EngineDied | None:
         """None while the engine runs."""
@@ -62,8 +100,8 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     ledger.begin(point, len(requests))
-    wait_s = 0.0 if point.is_capture else float(point.config["measure"]["quiet_seconds"])  # an untimed point waits for nothing
-    busy = await bench.place.quiet(wait_s)
+    busy = await bench.patience.quiet(bench.place, point, ledger)
+    ledger.progress.measuring(point, len(requests))
     began, started = time.monotonic(), utc_now()
     gpus_before = gpus()
     result = await _result(point, requests, bench, ledger)
@@ -82,9 +120,18 @@ async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench
         result = error
     except Exception as bug:  # of ours: it costs this point, and is told in full
         result = internal_error(bug)
-    if isinstance(result, SpecsweepError) or (result.trace is not None and any(r.read.outcome != "ok" for r in result.trace.requests)):
-        await asyncio.sleep(SETTLE_S)
-    return bench.died(f" while {label(point)} was measured") or result
+    end = time.monotonic() + _patience(result)
+    while (death := bench.died(f" while {label(point)} was measured")) is None and time.monotonic() < end:
+        await asyncio.sleep(LOOK_S)
+    return death or result
+
+
+def _patience(result: Measured | SpecsweepError) -> float:
+    """Seconds in which an engine may still turn out to have ended, after what was seen of it."""
+    if isinstance(result, RequestError):
+        return DYING_S
+    failed = isinstance(result, SpecsweepError) or (result.trace is not None and any(r.read.outcome != "ok" for r in result.trace.requests))
+    return SETTLE_S if failed else 0.0
 
 
 async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger) -> Measured:

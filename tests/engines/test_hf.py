@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,12 @@ def test_whole_sweep_greedy_answers_are_the_same_in_every_arm(attempts: list[Att
 
 @pytest.mark.ray
 def test_heads_that_do_not_fit_end_the_start_with_the_reason(tmp_path: Path, cache: Path) -> None:
-    folder = f"drafter.model={{source: path, path: {HERE.parent / 'tiny_pair' / 'draft'}}}"
-    where = (f"store={tmp_path}", f"cache={cache}")
-    done = specsweep("run", "name=bad", *SWEEP, *SMALL, "drafter=medusa", folder, "draft_length=3", "batch_size=1", *where)
+    pair, heads = HERE.parent / "tiny_pair", tmp_path / "heads"
+    heads.mkdir()
+    shutil.copy(pair / "medusa" / "config.json", heads)  # so that the plan finds nothing wrong
+    shutil.copy(pair / "draft" / "model.safetensors", heads)
+    where = (f"drafter.model={{source: path, path: {heads}}}", f"store={tmp_path}", f"cache={cache}")
+    done = specsweep("run", "name=bad", *SWEEP, *SMALL, "drafter=medusa", "draft_length=3", "batch_size=1", *where)
     assert done.returncode == 4 or done.returncode == 5, done.stderr
     (attempt,) = Store(tmp_path).sweep("bad").latest.values()
     assert "holds no Medusa heads" in str(attempt.point["error"])

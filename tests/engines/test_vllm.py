@@ -93,12 +93,12 @@ def test_a_baseline_takes_one_step_a_token(attempts: list[Attempt]) -> None:
 
 
 def test_a_drafter_that_always_drafts_has_one_acceptance_length(attempts: list[Attempt]) -> None:
-    """Server and client count the same steps: 1 + accepted / drafts is the mean size of a step that was not cut."""
+    """Server and client count the same steps, but for the first and the cut last one of each request, which only the server's count has."""
     for attempt in attempts:
         if attempt.point["axes"]["drafter"] in ALWAYS_DRAFT:
             metrics = attempt.measurement["metrics"]
-            assert metrics["al_verify"] == pytest.approx(metrics["al_decode"], rel=0.01)
-            assert 1.1 < metrics["al_verify"] < 1 + attempt.point["axes"]["draft_length"]
+            assert metrics["al_verify"] == pytest.approx(metrics["al_decode"], rel=0.1)
+            assert 1.5 < metrics["al_verify"] < 1 + attempt.point["axes"]["draft_length"]
 
 
 def outputs(attempts: list[Attempt], drafter: str, length: int | None) -> dict[str, list[int]]:

@@ -4,7 +4,8 @@
 
 vLLM knows no Llama with MTP. MiMo (arXiv 2505.07608) is Qwen2 with MTP, and Qwen2 is Llama with biases in q, k and v: the tiny target is a
 MiMo whose biases are zero. OUT gets links to the target's files and, as the second shard, only what the target has not: the MTP layer and
-those zeros. ``model_type`` is ``qwen2``, which every transformers knows without code from elsewhere; vLLM goes by ``architectures``.
+those zeros. vLLM goes by ``architectures``. ``model_type`` stays ``llama``, which every transformers knows without code from elsewhere; with
+``qwen2`` AutoTokenizer would cut texts as Qwen does, whatever tokenizer.json says, and the target would read other tokens than it learned.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def save(layer: MtpLayer, target: Any, out: Path) -> None:
     config = json.loads((HERE / "target" / "config.json").read_text())
     for only_llama in ("attention_bias", "mlp_bias", "pretraining_tp"):
         config.pop(only_llama)
-    config |= {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1, "use_sliding_window": False}
+    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1, "use_sliding_window": False}
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     own = {PREFIX + name: w.to(torch.float16).contiguous() for name, w in layer.state_dict().items()}
