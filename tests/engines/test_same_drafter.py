@@ -47,17 +47,15 @@ def test_acceptance_lengths_agree_within_their_intervals(pairs: Pairs) -> None:
 
 
 def test_where_the_text_is_the_same_the_steps_are_the_same(pairs: Pairs) -> None:
-    """All but the last one: llama.cpp drafts no more than the answer may still hold, vLLM drafts in full and cuts. float16 against float32
-    tips a draft now and then, so a few answers may differ."""
-    same_text, same_steps = 0, 0
+    """float16 against float32 tips a token now and then, and with it an answer; nothing tips the steps of an answer that is the same."""
+    same_text = 0
     for llamacpp, vllm in pairs:
         one, other = turns(llamacpp), turns(vllm)
         for prompt in one.keys() & other.keys():
             if one[prompt].output_ids == other[prompt].output_ids:
                 same_text += 1
-                same_steps += steps(one[prompt]) == steps(other[prompt])
-    assert same_text >= len(WORKLOADS) * 24 * 0.6
-    assert same_steps >= 0.9 * same_text
+                assert steps(one[prompt]) == steps(other[prompt]), prompt
+    assert same_text >= len(WORKLOADS) * 24 * 0.8
 
 
 def steps(turn: Any) -> list[int]:
