@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from specsweep.analysis import stats
-from specsweep.analysis.check_units import check_line
+from specsweep.analysis.check_units import by_cause, check_line
 from specsweep.analysis.error_words import what_failed
 
 Attempt = Mapping[str, Any]
@@ -114,9 +114,9 @@ def is_valid(attempt: Attempt, aspect: str = "valid") -> bool:
 
 
 def failed_checks(attempt: Attempt, aspect: str = "") -> list[dict[str, Any]]:
-    """The checks that failed, in the order in which the measurement lists them; with ``aspect`` those that make it not valid."""
+    """The checks that failed, the cause of the others first; with ``aspect`` those that make it not valid."""
     checks = (attempt.get("measurement") or {}).get("checks") or []
-    failed = [c for c in checks if not c.get("ok", True)]
+    failed = by_cause(c for c in checks if not c.get("ok", True))
     # Step times are an extra: a point without them is still valid.
     against = {"valid": {"tps", "acceptance", "all"}}.get(aspect, {aspect, "all"})
     return [c for c in failed if not aspect or against & set(c.get("affects") or ("all",))]

@@ -6,9 +6,11 @@ those of :mod:`specsweep.analysis.checks`; results of another version may hold a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+Check = TypeVar("Check", bound=Mapping[str, Any])  # as the files hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,14 @@ CHECK_UNITS: Mapping[str, CheckUnit] = {
     "share_cut": _share("of the answers"),
 }
 _UNKNOWN = CheckUnit("")
+
+# Where several checks fail, these are why the others do: a host that is busy with other work makes stamps late and slots empty.
+CAUSES_FIRST = ("other_work", "client_core", "client_lag_request", "client_lag_step_p50", "client_lag_step_p99")
+
+
+def by_cause(checks: Iterable[Check]) -> list[Check]:
+    """The checks with what explains the others first; the rest keep their order."""
+    return sorted(checks, key=lambda c: CAUSES_FIRST.index(c["name"]) if c.get("name") in CAUSES_FIRST else len(CAUSES_FIRST))
 
 
 def short_number(value: object) -> str:

@@ -29,6 +29,7 @@ from specsweep.analysis.attempts import (
     varying,
 )
 from specsweep.analysis.pareto import ParetoPoint, pareto
+from specsweep.analysis.reasons import in_one_sentence
 from specsweep.analysis.routing_table import routing_table
 from specsweep.analysis.speedup import Speedup, crossover, ratio_text, speedups
 from specsweep.analysis.tables import pareto_table, speedup_table
@@ -54,6 +55,7 @@ class Report:
     warnings: Sequence[str]
     command: str
     written_utc: str
+    command_invalid: str = ""  # measures the points again that are not valid
     sources: str = ""  # names what it was made from; the page carries it, so that its maker can tell whether it is out of date
 
     @property
@@ -104,10 +106,15 @@ class Report:
         return fresh
 
     @property
+    def invalid(self) -> int:
+        """Points that were measured and are not valid."""
+        return sum(is_measured(a) and not is_valid(a) for a in self.attempts)
+
+    @property
     def status(self) -> str:
         """How far the sweep is, in one line."""
         measured = sum(is_measured(a) for a in self.attempts)
-        invalid = sum(is_measured(a) and not is_valid(a) for a in self.attempts)
+        invalid = self.invalid
         failed = len(self.attempts) - measured
         parts = [f"{measured} of {self.planned} points measured"]
         captured = sum(is_measured(a) and is_capture(a) for a in self.attempts)
@@ -127,6 +134,7 @@ def build(
     dropped: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
     command: str = "",
+    command_invalid: str = "",
     written_utc: str = "",
     sources: str = "",
 ) -> Report:
@@ -135,7 +143,8 @@ def build(
     grouped = cells(chosen)
     points = pareto(grouped, varying(grouped))
     total = len(chosen) if planned is None else planned
-    return Report(name, chosen, grouped, points, speedups(grouped, chosen), total, dropped, warnings, command, written_utc, sources)
+    rows = speedups(grouped, chosen)
+    return Report(name, chosen, grouped, points, rows, total, dropped, warnings, command, written_utc, command_invalid, sources)
 
 
 def headlines(report: Report) -> list[str]:
@@ -154,7 +163,13 @@ def headlines(report: Report) -> list[str]:
     elif known:
         found.append("No drafter is shown to be faster than none at any point that was measured.")
     elif report.speedups:
-        found.append(f"No speedup can be given: {report.speedups[0].reason}.")
+        where = f" at any of {len(report.speedups)} points" if len(report.speedups) > 1 else ""
+        reasons = (r.reason or "no conversation decoded" for r in report.speedups)
+        found.append(f"No speedup can be given{where}: {in_one_sentence(reasons)}.")
+    elif any(is_measured(a) for a in report.attempts):
+        timed = any(is_measured(a) and not is_capture(a) for a in report.attempts)
+        lack = "no point with a drafter was measured" if timed else "only routing captures were measured, and they are not timed"
+        found.append(f"No speedup can be given: {lack}.")
     count = {word: sum(r.verdict == word for r in known) for word in ("faster", "slower", "not shown")}
     if known:
         without = len(report.speedups) - len(known)
@@ -172,7 +187,9 @@ def headlines(report: Report) -> list[str]:
 
 
 def crossovers(report: Report) -> list[tuple[str, str, str]]:
-    """(workload, series, statement) for each series with a drafter."""
+    """(workload, series, statement) for each series with a drafter; none where no speedup is known at all, which the findings say once."""
+    if not any(r.user_tps for r in report.speedups):
+        return []
     groups: dict[tuple[str, str], list[Speedup]] = {}
     for row in report.speedups:
         groups.setdefault((report.panel_of[row.cell.key], report.series_of[row.cell.key]), []).append(row)

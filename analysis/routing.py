@@ -48,6 +48,12 @@ class Routing:
             raise ValueError(f"{self.pass_ids.shape} pass_ids for {self.counts.shape[0]} passes")
         if self.logical_of is not None and self.logical_of.shape != self.counts.shape[1:]:
             raise ValueError(f"logical_of of shape {self.logical_of.shape} for layers and places of {self.counts.shape[1:]}")
+        if self.logical_of is not None and not _names_experts(self.logical_of, self.counts.shape[2]):
+            raise ValueError(f"logical_of has to name experts of 0 to {self.counts.shape[2] - 1}: every expert has a place")
+
+
+def _names_experts(logical_of: Array, places: int) -> bool:
+    return logical_of.dtype.kind in "iu" and bool(logical_of.min() >= 0 and logical_of.max() < places)
 
 
 def by_expert(routing: Routing) -> Array:

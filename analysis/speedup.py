@@ -41,6 +41,7 @@ from specsweep.analysis.attempts import (
     why_invalid,
 )
 from specsweep.analysis.environment import environment_differences
+from specsweep.analysis.reasons import in_one_sentence
 
 Verdict = Literal["faster", "slower", "not shown"]
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # one conversation with the drafter and without
@@ -273,7 +274,8 @@ def crossover(rows: Sequence[Speedup]) -> str:
     known = sorted((r for r in rows if r.user_tps is not None), key=lambda r: r.cell.batch_size)
     missing = sorted(r.cell.batch_size for r in rows if r.user_tps is None)
     if not known:
-        return f"no speedup could be measured: {rows[0].reason or 'no conversation decoded'}" if rows else "nothing measured"
+        reasons = (r.reason or "no conversation decoded" for r in rows)
+        return f"no speedup could be measured: {in_one_sentence(reasons)}" if rows else "nothing measured"
     words = [r.verdict for r in known]
     left_out = f"; not compared at BS {', '.join(map(str, missing))}" if missing else ""
     if set(words) == {"faster"}:

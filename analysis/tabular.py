@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specsweep.analysis.attempts import Estimate
+from specsweep.analysis.reasons import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +150,28 @@ def without_intervals(table: Table, keys: Sequence[str]) -> Table:
 
 
 def footnoted(table: Table, key: str, *, stays: Collection[str] = ()) -> tuple[Table, list[str]]:
-    """The table with the texts of one column as numbers, ``(1)``, and those texts, each once however many rows have it. What ``stays`` has
-    no number."""
+    """The table with the texts of one column as numbers, ``(1)``, and those texts, each once however many rows have it. Texts that differ
+    only in a number are one, with its range. What ``stays`` has no number."""
     at = next((i for i, c in enumerate(table.columns) if c.key == key), None)
     if at is None:
         return table, []
-    texts = list(dict.fromkeys(r.cells[at] for r in table.rows if r.cells[at] and r.cells[at] not in stays))
-    mark = {"": "", **{text: text for text in stays}, **{text: f"({n})" for n, text in enumerate(texts, 1)}}
+    reasons = merged(r.cells[at] for r in table.rows if r.cells[at] and r.cells[at] not in stays)
+    mark = {"": "", **{text: text for text in stays}, **{text: f"({n})" for n, reason in enumerate(reasons, 1) for text in reason.texts}}
     rows = tuple(replace(r, cells=(*r.cells[:at], mark[r.cells[at]], *r.cells[at + 1 :])) for r in table.rows)
     columns = tuple(replace(c, wraps=0) if i == at else c for i, c in enumerate(table.columns))
-    return replace(table, columns=columns, rows=rows), [f"({n}) {text}" for n, text in enumerate(texts, 1)]
+    return replace(table, columns=columns, rows=rows), [f"({n}) {reason.text}" for n, reason in enumerate(reasons, 1)]
 
 
 def with_interval(value: Estimate | None, mark: str = "") -> str:
-    """``41.2 [40.1, 42.3]``; value and bounds share the number of decimals that the value's size asks for."""
+    """``41.2 [40.1, 42.3]``; value and bounds share the number of decimals that the value's size asks for.
+
+    A value that is exact by its definition (the AL of a baseline is 1) has an interval of no width, which is not shown.
+    """
     if value is None:
         return "–"
     decimals = decimals_for(value.value)
     text = f"{value.value:.{decimals}f}"
-    if value.low is not None and value.high is not None:
+    if value.low is not None and value.high is not None and value.low < value.high:
         text += f" [{value.low:.{decimals}f}, {value.high:.{decimals}f}]"
     return text + mark
 

@@ -25,6 +25,7 @@ from specsweep.client.torch_file import TorchFileError, load
 
 Counts = np.ndarray[Any, np.dtype[np.int32]]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
+MOST_EXPERTS = 65_536  # on the places of one layer, well above any model that is served
 
 
 class RoutingDumpError(ValueError):
@@ -93,27 +94,53 @@ def _rank(name: str, data: bytes) -> _Rank:
     records: Sequence[Any] = dump["records"]
     if not records:
         raise RoutingDumpError(f"{name} holds no pass: nothing ran between start and stop of the recorder")
-    numbers = {record.get("rank") if isinstance(record, dict) else None for record in records}
-    if len(numbers) != 1 or not isinstance(number := numbers.pop(), int):
+    if not all(isinstance(record, dict) for record in records):
+        raise RoutingDumpError(f"{name}: its records are not each a dict of one pass")
+    numbers = _whole(name, records, "rank")
+    if len(set(numbers)) != 1:
         raise RoutingDumpError(f"{name}: its records do not name one rank")
-    found = [record.get("global_physical_count") for record in records]
-    shapes = {count.shape if isinstance(count, np.ndarray) and count.ndim == 2 and count.dtype.kind in "iu" else None for count in found}
-    if len(shapes) != 1 or (shape := shapes.pop()) is None:
+    counts = _counts(name, [record.get("global_physical_count") for record in records], len(data))
+    ids = np.array(_whole(name, records, "forward_pass_id"), np.int64)
+    return _Rank(name, numbers[0], counts, ids, _map(name, dump, counts.shape[1:]))
+
+
+def _whole(name: str, records: Sequence[Mapping[str, Any]], key: str) -> list[int]:
+    """One field of every record. A field may be of any kind, and is neither compared nor printed before it is known to be a number."""
+    found = [record.get(key) for record in records]
+    numbers = [n for n in found if type(n) is int and -(2**63) <= n < 2**63]
+    if len(numbers) != len(found):
+        raise RoutingDumpError(f"{name}: a record without {key}, or with one that is no whole number of 64 bits")
+    return numbers
+
+
+def _counts(name: str, found: Sequence[object], size: int) -> Counts:
+    """The tables of all passes of a file of ``size`` bytes."""
+    tables = [table for table in found if isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind in "iu"]
+    shapes = {table.shape for table in tables}
+    if len(tables) != len(found) or len(shapes) != 1:
         raise RoutingDumpError(f"{name}: global_physical_count is not the same table of layers and experts in every record")
-    counts = np.stack(found).astype(np.int64)
-    if counts.min() < 0 or counts.max() > np.iinfo(np.int32).max:
-        raise RoutingDumpError(f"{name}: a count of {int(counts.min())} to {int(counts.max())} tokens is none")
-    ids = [record.get("forward_pass_id") for record in records]
-    if not all(isinstance(i, int) for i in ids):
-        raise RoutingDumpError(f"{name}: a record without forward_pass_id")
-    return _Rank(name, number, counts.astype(np.int32), np.array(ids, np.int64), _map(name, dump, shape))
+    layers, experts = shapes.pop()
+    if not layers or not experts or experts > MOST_EXPERTS:
+        raise RoutingDumpError(f"{name}: counts of {layers} layers and {experts} experts; 1 to {MOST_EXPERTS} experts can be in a layer")
+    if sum(table.nbytes for table in tables) > size:
+        raise RoutingDumpError(f"{name}: its tables of counts are larger than the file, so they are not one for each pass")
+    least, most = min(int(table.min()) for table in tables), max(int(table.max()) for table in tables)
+    if least < 0 or most > np.iinfo(np.int32).max:
+        raise RoutingDumpError(f"{name}: a count of {least} to {most} tokens is none")
+    return np.stack(tables).astype(np.int32)
 
 
 def _map(name: str, dump: Mapping[str, Any], shape: tuple[int, ...]) -> Ids | None:
-    """None where every expert is at its own place: without redundant experts nothing has to be mapped."""
+    """None where every expert is at its own place: without redundant experts nothing has to be mapped.
+
+    Every expert has at least one place, so the numbers of experts are below that of places."""
     found = dump.get("last_physical_to_logical_map")
     if found is None:
         return None
-    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind not in "iu" or found.min(initial=0) < 0:
+    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind not in "iu":
         raise RoutingDumpError(f"{name}: last_physical_to_logical_map does not fit counts of {shape[0]} layers and {shape[1]} experts")
+    if found.min() < 0 or found.max() >= shape[1]:
+        raise RoutingDumpError(
+            f"{name}: last_physical_to_logical_map does not fit: it names experts {found.min()} to {found.max()}, on {shape[1]} places"
+        )
     return None if (found == np.arange(shape[1])).all() else found.astype(np.int64)

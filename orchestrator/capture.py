@@ -78,6 +78,7 @@ async def capture_point(
         dump = await asyncio.to_thread(_read, raw, recorder, trace, top_k)
         routing = Routing(dump.counts, dump.pass_ids, dump.physical_to_logical, top_k)
         numbers = await asyncio.to_thread(summarise, routing)
+        _check_experts(numbers["experts"], point)
     except (RecorderError, RoutingDumpError, ValueError) as error:
         raise RequestError(f"nothing was captured: {error}") from error
     evidence: dict[str, str | bytes] = {"routing.npz": await asyncio.to_thread(to_npz, routing)}
@@ -150,6 +151,16 @@ def _top_k(point: Point, found: Mapping[str, Any]) -> int | None:
     """Experts per token, as the target's file says, or the running simulation."""
     known = found.get("experts_per_token") or (point.config["target"].get("experts") or {}).get("per_token")
     return int(known) if known else None
+
+
+def _check_experts(counted: int, point: Point) -> None:
+    """Raises RequestError where the recorder counted more experts than the target has: copies that it did not map, or another model."""
+    known = (point.config["target"].get("experts") or {}).get("count")
+    if known and counted > known:
+        raise RequestError(
+            f"nothing was captured: the recorder counted {counted} experts, target.experts.count={known}; set it to what the model has, or "
+            "start the engine without redundant experts"
+        )
 
 
 def measurement(

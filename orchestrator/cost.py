@@ -38,6 +38,11 @@ def start_seconds(config: Mapping[str, Any]) -> float:
     return 0.0 if config["cluster"]["kind"] == "attach" else _coefficient(config, "engine", "start_s")
 
 
+def start_is_a_guess(config: Mapping[str, Any]) -> bool:
+    """``start_s`` stands in the engine's file and was taken from small models; one that fills GPUs takes what its disk gives."""
+    return config["cluster"]["kind"] != "attach" and config["engine"]["name"] != "sim" and bool(config["target"].get("gpus"))
+
+
 def point_seconds(config: Mapping[str, Any]) -> float:
     """One point, without history."""
     workload, batch = config["workload"], config["batch_size"]

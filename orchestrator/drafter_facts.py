@@ -42,13 +42,16 @@ ADVICE: Mapping[Kind, str] = {
 READS_THE_TARGET = ("eagle3", "medusa", "dflash")  # their input is the target's hidden state
 WHOLE_MODEL_LAYERS = 3  # some heads call themselves LlamaForCausalLM, and have a layer or two
 VOCABULARY_PADDING = 0.02  # sizes that differ by less are one vocabulary, padded differently
-FIELDS: Mapping[str, type | tuple[type, ...]] = {
+FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("architectures", "eagle_aux_hidden_state_layer_ids"), list),
     **dict.fromkeys(("model_type", "speculators_model_type"), str),
     **dict.fromkeys(("eagle_config", "dflash_config", "transformer_layer_config", "text_config"), dict),
     **dict.fromkeys(("hidden_size", "target_hidden_size", "vocab_size", "draft_vocab_size", "num_hidden_layers", "medusa_num_heads"), int),
     "use_aux_hidden_state": bool,
 }
+LARGEST = 2**31  # of any of these numbers; what is beyond, or below 1, says nothing
+OTHER_METHODS = ("dspark", "domino")  # built on DFlash, with fields of its configs, and run by none of the methods here
+OWN_LAYERS = ("mtp", "nextn")  # the target's own, in a config of all its layers
 ALGORITHM_KEYS = ("speculative-algorithm", "speculative_algorithm", "method")  # of SGLang and vLLM, where drafter.args may set them
 
 
@@ -73,10 +76,10 @@ def mismatch(config: Mapping[str, Any], cache: Path) -> str | None:
 
 def facts(spec: Mapping[str, Any] | None, cache: Path) -> Facts | None:
     """The ``config.json`` of a model on this machine, or what a GGUF header has of it; None if it is not here or cannot be read."""
-    place = _place(spec, cache) if spec else None
+    place = _place(spec, cache) if isinstance(spec, Mapping) else None
     if place is None:
         return None
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # a path with a zero byte
         return _read(place, place.stat().st_mtime_ns)
     return None
 
@@ -87,6 +90,8 @@ def kind(head: Facts) -> Kind | None:
     names = " ".join(str(text) for text in texts if text).lower()
     eagle = head.get("eagle_config") or {}
     of_eagle3 = bool(_aux_layers(head) or eagle.get("use_aux_hidden_state") or head.get("draft_vocab_size"))
+    if any(name in names for name in OTHER_METHODS):
+        return None
     if "dflash" in names or "dflash_config" in head:
         return "dflash"
     if "medusa" in names or "medusa_num_heads" in head:
@@ -94,13 +99,14 @@ def kind(head: Facts) -> Kind | None:
     if "eagle3" in names:
         return "eagle3"
     if "eagle" in names:
+        many = _layers(head).get("num_hidden_layers", 0) >= WHOLE_MODEL_LAYERS  # vision models are named so too
+        return None if of_eagle3 or (many and not eagle) else "eagle"
+    if eagle.get("use_aux_hidden_state") is False:  # EAGLE3 without it is trained as well, and has a vocabulary of its own
         return None if of_eagle3 else "eagle"
-    if eagle.get("use_aux_hidden_state") is False:
-        return "eagle"
     if of_eagle3:
         return "eagle3"
     whole = "gguf" in head or head.get("num_hidden_layers", 0) >= WHOLE_MODEL_LAYERS
-    return "model" if whole and "mtp" not in names else None
+    return "model" if whole and not any(name in names for name in OWN_LAYERS) else None
 
 
 def _other_algorithm(drafter: Mapping[str, Any]) -> str | None:
@@ -136,7 +142,7 @@ def _layers(config: Facts) -> Facts:
 
 def _aux_layers(head: Facts) -> list[int]:
     found = head.get("eagle_aux_hidden_state_layer_ids") or (head.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    return [n for n in found or () if isinstance(n, int)]
+    return [n for n in found or () if type(n) is int and 0 <= n < LARGEST]
 
 
 def _evidence(head: Facts) -> str:
@@ -150,7 +156,7 @@ def _named(spec: Mapping[str, Any]) -> str:
 
 def _place(spec: Mapping[str, Any], cache: Path) -> Path | None:
     """The file that tells what the model is, if this machine has it."""
-    with suppress(ConfigError, OSError, KeyError):  # a spec that is not whole is refused where it is read
+    with suppress(ConfigError, OSError, ValueError, KeyError):  # a spec that is not whole is refused where it is read
         match spec.get("source"):
             case "path":
                 path = Path(str(spec["path"])).expanduser()
@@ -173,7 +179,7 @@ def _in_hub_cache(spec: Mapping[str, Any], hub: Path) -> Path | None:
 
 @functools.lru_cache(maxsize=64)
 def _read(place: Path, mtime_ns: int) -> Facts | None:
-    with suppress(OSError, ValueError, WorkloadError):
+    with suppress(OSError, ValueError, RecursionError, WorkloadError):
         if is_gguf(place):
             return {"gguf": True, "architectures": [str(read_metadata(place).get("general.architecture", ""))]}
         found = json.loads(place.read_text("utf-8"))
@@ -183,5 +189,11 @@ def _read(place: Path, mtime_ns: int) -> Facts | None:
 
 def _known(config: Mapping[str, Any]) -> Facts:
     """The fields that are read here, where they have the type that they should; a field of another type says nothing."""
-    kept = {key: value for key, value in config.items() if isinstance(value, FIELDS.get(key, ()))}
+    kept = {key: value for key, value in config.items() if key in FIELDS and _fits(value, FIELDS[key])}
     return {key: _known(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _fits(value: object, kind: type) -> bool:
+    if isinstance(value, int) and kind is int:
+        return not isinstance(value, bool) and 0 < value < LARGEST
+    return isinstance(value, kind)

@@ -110,7 +110,7 @@ FIELDS: Mapping[str, Field] = {
     "workload.ramp_prompts": _COUNT,
     "workload.osl": _COUNT,
     "workload.chat": Field("bool"),
-    "workload.seed": Field("int", 0),
+    "workload.seed": Field("int", 0, 2**32 - 1),  # what NumPy's frozen generator takes
     "workload.top_p": Field("float", 0, 1, above=True),
     "workload.top_k": Field("int", -1),
     "workload.ignore_eos": Field("bool"),

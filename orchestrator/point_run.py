@@ -27,6 +27,8 @@ from specsweep.orchestrator.progress import label
 
 POINT_TRIES = 2  # if a client process is lost
 SETTLE_S = 0.3  # until the end of a process is known after its connections broke
+DYING_S = 5.0  # and after no request succeeded: vLLM's server answers with errors for a while before it ends
+LOOK_S = 0.05
 VAIN_WAIT_S = 2.0  # for a quiet machine, once a point of the same engine start has waited for it in vain
 
 
@@ -49,21 +51,17 @@ class Patience:
                 ledger.event("waiting_for_quiet", point_id=point.point_id, busy_share=round(share, 3), at_most_s=wait_s)
             seen.append(share)
             if not self.vain:
-                ledger.progress.waiting(f"waiting for a quiet machine (other processes use {share:.0%}), at most {wait_s:g} s")
+                ledger.progress.waiting(f"waiting for a quiet machine (other processes use {100 * share:.0f} %), at most {wait_s:g} s")
 
         share = await place.quiet(wait_s, busy)
         ledger.progress.waited()
         if seen and share == seen[-1] and not self.vain:
             self.vain = True
             ledger.progress.say(
-                f"the machine did not get quiet in {wait_s:g} s (other processes use {share:.0%}): points of this session may be invalid "
+                f"the machine did not get quiet in {wait_s:g} s (other processes use {100 * share:.0f} %): points of this session may be invalid "
                 f"for it, and wait at most {min(asked, VAIN_WAIT_S):g} s from now on"
             )
         return share
-
-
-DYING_S = 5.0  # and after no request succeeded: vLLM's server answers with errors for a while before it ends
-LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)

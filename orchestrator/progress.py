@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specsweep.analysis.check_units import by_cause
 from specsweep.orchestrator.points import Point, Session
 
 REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same cores
@@ -75,7 +76,7 @@ def interval(metrics: Mapping[str, Any], name: str, decimals: int) -> str:
     if value is None:
         return "–"
     low, high = metrics.get(f"{name}_ci_low"), metrics.get(f"{name}_ci_high")
-    bounds = "" if low is None or high is None else f" [{low:.{decimals}f}, {high:.{decimals}f}]"
+    bounds = "" if low is None or high is None or low == high else f" [{low:.{decimals}f}, {high:.{decimals}f}]"
     return f"{value:.{decimals}f}{bounds}"
 
 
@@ -91,9 +92,8 @@ def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
 
         mark += capture_line(measurement["routing"])
     if not measurement["validity"]["valid"]:
-        mark += (
-            ("; " if "routing" in measurement else "") + "invalid: " + ", ".join(c["name"] for c in measurement["checks"] if not c["ok"])
-        )
+        failed = by_cause(c for c in measurement["checks"] if not c["ok"])
+        mark += ("; " if "routing" in measurement else "") + "invalid: " + ", ".join(c["name"] for c in failed)
     return (label(point), *(interval(metrics, name, decimals) for name, decimals in METRICS), mark)
 
 
@@ -122,6 +122,7 @@ class Progress:
 
     tally: Tally
     started: float = field(default_factory=time.monotonic)
+    _waiting: bool = False
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -132,10 +133,19 @@ class Progress:
     def measuring(self, point: Point, requests: int) -> None:
         pass
 
+    def waiting(self, words: str) -> None:
+        """For a quiet machine. It is called at every look; ``words`` say how busy the machine is."""
+        if not self._waiting:
+            self.say(f"[{clock(time.monotonic() - self.started)}] {words}")
+        self._waiting = True
+
+    def waited(self) -> None:
+        self._waiting = False
+
     def landed(self, point: Point, measurement: Mapping[str, Any]) -> None:
         name, *values, mark = row(point, measurement)
-        figures = " · ".join(f"{title} {value}" for title, value in zip(COLUMNS[1:], values, strict=False) if value != "–")
-        self.say(f"[{clock(time.monotonic() - self.started)}] {name}: {figures}{' · ' + mark if mark else ''}")
+        figures = [f"{title} {value}" for title, value in zip(COLUMNS[1:], values, strict=False) if value != "–"]
+        self.say(f"[{clock(time.monotonic() - self.started)}] {name}: {' · '.join(figures + ([mark] if mark else []))}")
         self.say(f"    {self.tally.line()}")
 
     def failed(self, point: Point, reason: str) -> None:
@@ -181,6 +191,9 @@ class LiveProgress(Progress):
 
     def measuring(self, point: Point, requests: int) -> None:
         self._now = f"measuring {label(point)} ({requests} requests)"
+
+    def waiting(self, words: str) -> None:
+        self._now = words
 
     def landed(self, point: Point, measurement: Mapping[str, Any]) -> None:
         self._rows.append((point, row(point, measurement)))

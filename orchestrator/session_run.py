@@ -96,14 +96,18 @@ class SessionRun:
                     raise
 
     async def _plan_requests(self) -> None:
-        """A point whose prompts cannot be had fails alone."""
+        """A point whose prompts cannot be had fails alone, whatever the reason, an error of ours included."""
         for point in tuple(self.left):
             try:
                 prompts = await asyncio.to_thread(self.preparation.prompts, point)
                 planned = requests_of(point, prompts, model_name(point))
                 self._requests[point.point_id] = capture_requests(point, prompts, model_name(point)) if point.is_capture else planned
+            except RunError:
+                raise
             except SpecsweepError as error:
                 self._fail(point, error)
+            except Exception as bug:
+                self._fail(point, internal_error(bug))
 
     async def _serve_with_one_engine(self, place: Cluster, spec: EngineSpec) -> None:
         """Raises EngineError once the engine can serve no other point; the one it failed at is accounted for."""

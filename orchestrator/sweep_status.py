@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from specsweep.analysis.check_units import by_cause
 from specsweep.analysis.error_words import what_failed
 from specsweep.orchestrator.attempt import SHOWN, Attempt
+from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.sweep_record import SweepView
 from specsweep.orchestrator.tracking_projection import error_line, run_name
 
@@ -61,6 +63,7 @@ class SweepStatus:
     simulated: bool
     mlflow_behind: str | None  # the command that catches up, if MLflow was away and has not come back
     damaged: tuple[str, ...]
+    measure_invalid: str | None  # the command that measures the invalid points again, if there are any
 
 
 def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: datetime, last_events: int = 5) -> SweepStatus:
@@ -90,7 +93,12 @@ def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: date
         simulated=view.simulated,
         mlflow_behind=str(tracking[-1].get("catch_up", "")) if tracking and tracking[-1]["kind"] == "tracking_unavailable" else None,
         damaged=tuple(view.damaged),
+        measure_invalid=_measure_invalid(view) if counts["invalid"] else None,
     )
+
+
+def _measure_invalid(view: SweepView) -> str:
+    return run_command([str(o) for o in view.plan.get("overrides") or ()], view.path.parent.parent, rerun="invalid")
 
 
 def point_state(attempt: Attempt | None) -> PointState:
@@ -171,8 +179,8 @@ def _reason(attempt: Attempt) -> str:
     if not attempt.measured:
         kind, _, message = error_line(attempt.point).partition(": ")
         return f"{what_failed(kind)} failed" + (f": {message}" if message else "")
-    checks = (attempt.measurement or {}).get("checks", [])
-    return "; ".join(str(c.get("message") or c["name"]) for c in checks if not c.get("ok", True)) or "measurement.json cannot be read"
+    failed = by_cause(c for c in (attempt.measurement or {}).get("checks", []) if not c.get("ok", True))
+    return "; ".join(str(c.get("message") or c["name"]) for c in failed) or "measurement.json cannot be read"
 
 
 def _duration(attempt: Attempt) -> float | None:

@@ -32,7 +32,8 @@ exit codes:
   0  done                                    5  done, but some points failed
   2  bad input, or nothing to compare           or are not valid
   3  the place of the engines is wrong       6  the measuring side failed
-  4  every point failed: engine, requests    7  compare found a regression"""
+  4  every point failed: engine, requests    7  compare found a regression
+                                           130  interrupted; what was measured is kept"""
 
 
 def _version() -> str:

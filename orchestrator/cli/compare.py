@@ -64,11 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit_json(_as_json(found, names, args.all))
     else:
-        _print(found, names, args.all)
+        _print(found, names, args.all, same=_same_attempts(*views))
     if found.regressions:
         return EXIT_REGRESSION
     if not found.differences or found.no_rate_of_any:
-        print(f"specsweep compare: nothing could be compared: {_why_nothing(found)}", file=sys.stderr)
+        what = "no rate" if found.differences else "nothing"
+        print(f"specsweep compare: {what} could be compared: {_why_nothing(found)}", file=sys.stderr)
         return ConfigError.exit_code
     return EXIT_OK
 
@@ -86,7 +87,19 @@ def view_of(name: str, settings: list[str]) -> SweepView:
             raise ConfigError(f"{name}: no such folder; write the name of a sweep, DIR:NAME, or DIR")
         store = Store(path)
         return store.sweep(only_sweep(store))
-    return names_and_store(settings)[1].sweep(name)
+    try:
+        return names_and_store(settings)[1].sweep(name)
+    except ConfigError:
+        if (Path(name) / "sweeps").is_dir():  # the folder of a store, named without ./
+            store = Store(Path(name))
+            return store.sweep(only_sweep(store))
+        raise
+
+
+def _same_attempts(a: SweepView, b: SweepView) -> int:
+    """Points of which A and B hold the very same measurement: sweeps of one store share their points."""
+    mine, theirs = ({x.path.resolve() for x in view.latest.values() if x.measured} for view in (a, b))
+    return len(mine & theirs)
 
 
 def _why_nothing(found: Comparison) -> str:
@@ -117,13 +130,18 @@ def _as_json(found: Comparison, names: list[str], everything: bool) -> dict[str,
     }
 
 
-def _print(found: Comparison, names: list[str], everything: bool) -> None:
+def _print(found: Comparison, names: list[str], everything: bool, *, same: int) -> None:
     print(f"A = {names[0]}, B = {names[1]}: {found.pairs} points compared in {len(found.differences)} numbers.\n")
+    if same:
+        which = "All of them" if same == found.pairs else f"{same} of the points"
+        print(f"{which} are the same measurement in A and in B, so they cannot differ: nothing was measured twice.\n")
     if found.simulated:
         print("SIMULATED numbers are among them.\n")
     table = difference_table(found, everything=everything)
     if table.rows:
         show(table)
+    elif found.no_rate_of_any and found.differences:
+        print("No rate is valid in both sweeps; of the other numbers none is shown to differ beyond the intervals.\n")
     elif found.differences:
         print("No difference is shown beyond the intervals.\n")
     for title, lines in (

@@ -114,9 +114,12 @@ def _gpus() -> Finding:
 def _engine(engine: Mapping[str, Any]) -> Finding:
     from specsweep.orchestrator.engines import launcher
 
-    reason = launcher(str(engine["name"])).missing(engine)
+    side = launcher(str(engine["name"]))
+    reason = side.missing(engine)
     fact, _, advice = (reason or "").partition("; ")
-    return Finding("engine", reason is None, fact or f"{engine['name']} can be started here", advice)
+    where = getattr(side, "installed", None)
+    which = f": {where(engine)}" if where is not None and reason is None else ""
+    return Finding("engine", reason is None, fact or f"{engine['name']} can be started here{which}", advice)
 
 
 def _model(base: Mapping[str, Any]) -> str:

@@ -52,10 +52,12 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         whole = wraps is not None and i not in wraps
         table.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*map(Text, row))  # plain: brackets are intervals, not markup
-    Console(width=terminal_width()).print(table)
+    console = Console(width=terminal_width())
+    console.print(Text(title, style="bold"))  # not the table's own, which ends its lines where a narrow table does
+    console.print(table)

@@ -13,6 +13,9 @@ from specsweep.orchestrator.errors import EXIT_OK
 from specsweep.orchestrator.points import AXES, Plan, Session
 
 SHOWN_VALUES = 6  # of a list of values; longer ones are shortened
+TITLES = {"draft_length": "DL", "batch_size": "BS", "isl": "ISL"}
+SESSION_AXES = ("engine", "target", "drafter", "draft_length", "batch_size", "isl", "workload")
+SAID_ONCE = ("engine", "target", "ISL", "workload")  # columns that go into the title where all sessions agree
 SHOWN_SESSIONS = 60
 SHOWN_LOSSES = 30
 SHOWN_REASONS = 3  # of one rule, before they are summed up
@@ -37,38 +40,42 @@ def run(args: argparse.Namespace) -> int:
     say_if_large(cells(sweep))
     plan = plan_sweep(sweep)
     root = Path(sweep.base["store"]).expanduser()
-    missing, history = _from_store(root, plan, sweep.base["rerun"])
+    missing, history, invalid = _from_store(root, plan, sweep.base["rerun"])
     if history:
         plan = plan_sweep(sweep, history=history)
     guessed = cost.guessed(plan.points, history)
     if args.json:
-        emit_json(document(plan, missing, guessed, sweep.description, points=args.points))
+        emit_json(document(plan, missing, guessed, sweep.description, invalid=len(invalid), points=args.points))
     else:
-        _print(plan, missing, guessed, sweep.description, root, points=args.points)
+        _print(plan, missing, guessed, sweep.description, root, invalid=invalid, points=args.points)
     return EXIT_OK
 
 
-def _from_store(root: Path, plan: Plan, rerun: str) -> tuple[set[str], dict[str, float]]:
-    """Ids of the points that a run would measure, and how long measured ones took."""
+def _from_store(root: Path, plan: Plan, rerun: str) -> tuple[set[str], dict[str, float], set[str]]:
+    """Ids of the points that a run would measure, how long measured ones took, and ids of those that would be reused and are not valid."""
     from specsweep.orchestrator.cost import measured_seconds
 
     ids = {p.point_id for p in plan.points}
     if not (root / "points").is_dir():  # nothing was measured here yet: no need to load what reads results
-        return ids, {}
+        return ids, {}, set()
     from specsweep.orchestrator.store import Store
 
     store = Store(root)
     there = {entry.name for entry in (root / "points").iterdir()}
     known = {i for i in ids if i[:16] in there}
     history = {i: s for i in known if (s := measured_seconds(store.attempts(i))) is not None}
-    return (ids - known) | {i for i in known if store.needs(i, rerun)}, history
+    missing = (ids - known) | {i for i in known if store.needs(i, rerun)}
+    return missing, history, {i for i in ids - missing if not ((latest := store.latest(i)) and latest.valid)}
 
 
 # -- as JSON
 
 
-def document(plan: Plan, missing: set[str], guessed: set[str], description: str = "", *, points: bool = False) -> dict[str, Any]:
-    """The plan with units in its keys; an estimate that is a mere guess (``guessed``: of these points) is null.
+def document(
+    plan: Plan, missing: set[str], guessed: set[str], description: str = "", *, invalid: int = 0, points: bool = False
+) -> dict[str, Any]:
+    """The plan with units in its keys; an estimate that is a mere guess (``guessed``: of these points) is null. ``invalid``: reused points
+    that are not valid.
 
     ``points``: what is declared by each point too, which makes it ten times as long.
     """
@@ -78,6 +85,7 @@ def document(plan: Plan, missing: set[str], guessed: set[str], description: str 
         "points": len(plan.points),
         "points_to_measure": sum(p.point_id in missing for p in plan.points),
         "points_reused": sum(p.point_id not in missing for p in plan.points),
+        "points_reused_not_valid": invalid,
         "sessions_to_run": sum(1 for s in plan.sessions if _left(s, missing)),
         "estimate_s": None if guessed else plan.est_s,
         "estimate_to_measure_s": None if guessed & missing else sum(_seconds_left(s, missing) for s in plan.sessions),
@@ -108,55 +116,79 @@ def _session(session: Session, missing: set[str], guessed: set[str], points: boo
 # -- for people
 
 
-def _print(plan: Plan, missing: set[str], guessed: set[str], description: str, root: Path, *, points: bool) -> None:
+def _print(plan: Plan, missing: set[str], guessed: set[str], description: str, root: Path, *, invalid: set[str], points: bool) -> None:
     left = [s for s in plan.sessions if _left(s, missing)]
     print(f"{plan.name}" + (f": {description}" if description else ""))
-    print(f"{_count(len(plan.points), 'point')} in {_count(len(plan.sessions), 'session')}, {_about(plan.est_s, bool(guessed))}")
     reused = len(plan.points) - sum(p.point_id in missing for p in plan.points)
+    whole = "" if reused else f", {_about(plan.sessions, missing, guessed)}"
+    print(f"{_count(len(plan.points), 'point')} in {_count(len(plan.sessions), 'session')}{whole}")
     if reused == len(plan.points):
         print(f"all of them are measured already in {root}: nothing to run")
     elif reused:
-        seconds = sum(_seconds_left(s, missing) for s in left)
-        todo = f"{_count(len(plan.points) - reused, 'point')} in {_count(len(left), 'session')} to measure, {_about(seconds, bool(guessed & missing))}"
+        todo = (
+            f"{_count(len(plan.points) - reused, 'point')} in {_count(len(left), 'session')} to measure, {_about(left, missing, guessed)}"
+        )
         print(f"{reused} of them are measured already in {root} and reused; {todo}")
+    if invalid:
+        one = len(invalid) == 1
+        print(
+            f"{_count(len(invalid), 'reused point')} {'is' if one else 'are'} not valid: rerun=invalid measures {'it' if one else 'them'} again"
+        )
     print()
     _print_sessions(plan.sessions, missing, guessed, any_reused=reused > 0)
     if points:
-        _print_points(plan, missing)
+        _print_points(plan, missing, invalid)
     _print_losses(plan)
     sys.stdout.flush()
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _about(seconds: float, guessed: bool) -> str:
-    return "time unknown: no point of this target was measured yet" if guessed else f"about {duration(seconds)}"
+def _about(sessions: Sequence[Session], missing: set[str], guessed: set[str]) -> str:
+    """The time of what is left to measure, and how far it is to be trusted."""
+    from specsweep.orchestrator.cost import start_is_a_guess
+
+    if guessed & missing:
+        return "time unknown: no point of this target was measured yet"
+    guess = any(start_is_a_guess(s.config) for s in sessions)
+    seconds = sum(_seconds_left(s, missing) for s in sessions)
+    return f"about {duration(seconds)}" + (" (a guess: how long an engine takes to load this model is not known)" if guess else "")
 
 
 def _print_sessions(sessions: Sequence[Session], missing: set[str], guessed: set[str], *, any_reused: bool) -> None:
     extra = _extra_axes(sessions[0].points[0].axes)
-    optional = [a for a in ("temperature", "repeat") if len({p.axes[a] for s in sessions for p in s.points}) > 1] + extra
-    columns = ["#", "engine", "target", "drafter", "DL", "BS", "ISL", "workload", *optional, "points"]
-    columns += ["to measure"] if any_reused else []
-    rows = []
-    for i, session in enumerate(sessions[:SHOWN_SESSIONS], 1):
-        values = {a: _values(p.axes.get(a) for p in session.points) for a in (*AXES, *extra)}
-        row = [str(i), values["engine"], values["target"], values["drafter"], values["draft_length"], values["batch_size"], values["isl"]]
-        row += [values["workload"], *(values[a] for a in optional), str(len(session.points))]
-        row += [str(len(_left(session, missing)))] if any_reused else []
-        rows.append([*row, "–" if any(p.point_id in guessed for p in session.points) else duration(session.est_s)])
-    right = [0, 4, len(columns) - 1, len(columns)] + ([len(columns) - 2] if any_reused else [])
-    print_table("Sessions, in the order in which they run", [*columns, "estimate"], rows, right=right)
+    several = [a for a in ("temperature", "repeat") if len({p.axes[a] for s in sessions for p in s.points}) > 1]
+    shown = sessions[:SHOWN_SESSIONS]
+    values = {a: [_values(p.axes.get(a) for p in s.points) for s in shown] for a in (*AXES, *extra)}
+    columns = {"#": [str(i) for i in range(1, len(shown) + 1)]}
+    columns |= {TITLES.get(a, a): values[a] for a in (*SESSION_AXES, *several, *extra)}
+    shared = {name: columns.pop(name)[0] for name in SAID_ONCE if len(set(columns[name])) == 1}
+    columns["points"] = [str(len(s.points)) for s in shown]
+    if any_reused:
+        columns["to measure"] = [str(len(_left(s, missing))) for s in shown]
+    columns["estimate"] = [_estimate(s, missing, guessed) for s in shown]
+    names = list(columns)
+    right = [i for i, name in enumerate(names) if name in ("#", "DL", "points", "to measure", "estimate")]
+    wraps = [i for i, name in enumerate(names) if name in ("BS", "ISL", "workload", *extra)]
+    title = f"Sessions, in the order in which they run ({' · '.join(f'{k} {v}' for k, v in shared.items())})"
+    rows = zip(*columns.values(), strict=True)
+    print_table(title.removesuffix(" ()"), names, list(rows), right=right, wraps=wraps)
     if len(sessions) > SHOWN_SESSIONS:
         print(f"… and {len(sessions) - SHOWN_SESSIONS} more sessions (--json has them all)")
     print()
 
 
-def _print_points(plan: Plan, missing: set[str]) -> None:
+def _estimate(session: Session, missing: set[str], guessed: set[str]) -> str:
+    """Of what is left to measure; a dash where nothing is, or where it would be a guess."""
+    left = [p for p in session.points if p.point_id in missing]
+    return "–" if not left or any(p.point_id in guessed for p in left) else duration(_seconds_left(session, missing))
+
+
+def _print_points(plan: Plan, missing: set[str], invalid: set[str]) -> None:
     axes = list(plan.points[0].axes)
     rows = []
     for p in plan.points:
-        state = "" if p.point_id in missing else "measured"
+        state = "" if p.point_id in missing else "not valid" if p.point_id in invalid else "measured"
         rows.append([p.short_id, *(_value(p.axes[a]) for a in axes), (p.baseline_id or "–")[:16], state])
     print_table("Points, in the order in which they are measured", ["point_id", *axes, "baseline_id", "state"], rows)
     print()
@@ -170,7 +202,7 @@ def _print_losses(plan: Plan) -> None:
     rows = [[str(n) if n else "–", rule, where, reason] for n, rule, where, reason in losses[:SHOWN_LOSSES]]
     total = sum(n for n, *_ in losses)
     title = f"{_count(total, 'cell')} of the grid {'is' if total == 1 else 'are'} left out" if total else "Not repeated"
-    print_table(title, ["cells", "rule", "where", "reason"], rows, right=[0])
+    print_table(title, ["cells", "rule", "where", "reason"], rows, right=[0], wraps=[2, 3])
     if len(losses) > SHOWN_LOSSES:
         print(f"… and {len(losses) - SHOWN_LOSSES} more groups (--json has every cell)")
 

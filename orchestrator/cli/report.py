@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import json
 import os
-import shlex
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -24,11 +23,12 @@ from specsweep.analysis.tabular import Table, fit, footnoted, text_width, withou
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, terminal_width
 from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.sweep_record import SweepView
-from specsweep.orchestrator.typed_paths import as_typed
 
 DEFAULT_STORE = "results"
 EXPENDABLE = (
+    *("layers", "passes", "tokens", "imbalance_mean", "whole_unused_share_max", "unused_share_mean"),  # of routing captures
     "al_verify",
     "proxy_speedup_clean",
     "ttft_ms_p50",
@@ -69,14 +69,15 @@ def run(args: argparse.Namespace) -> int:
 def report_of(view: SweepView) -> Report:
     """The report of what the store holds now."""
     overrides = [str(o) for o in view.plan.get("overrides") or ()]
-    words = overrides if any(o.startswith("store=") for o in overrides) else [*overrides, as_typed("store", view.path.parent.parent)]
+    root = view.path.parent.parent
     return build(
         view.name,
         view.records(),
         planned=len(view.points),
         dropped=view.plan.get("dropped") or (),
         warnings=view.plan.get("warnings") or (),
-        command=shlex.join(["specsweep", "run", *words]),
+        command=run_command(overrides, root),
+        command_invalid=run_command(overrides, root, rerun="invalid"),
         written_utc=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         sources=_sources(view),
     )
@@ -193,7 +194,8 @@ def show(table: Table, said: Collection[str] = ()) -> tuple[str, ...]:
     wraps = [i for i, c in enumerate(shown.columns) if c.wraps] if text_width(shown) <= width else None
     title = f"{table.title} ({table.caption})" if table.caption else table.title
     print_table(title, [c.header for c in shown.columns], [row.cells for row in shown.rows], right=shown.right, wraps=wraps)
-    notes = tuple(note for note in table.brief or table.notes if note not in said)
+    unseen = tuple(f"{header} –:" for header in left_out)  # why a dash stands in a column that is not there
+    notes = tuple(note for note in table.brief or table.notes if note not in said and not (unseen and note.startswith(unseen)))
     more = [f"… and {len(remarks) - SHOWN_REMARKS} more remarks, in report.html"] if len(remarks) > SHOWN_REMARKS else []
     room = [f"No room for: {', '.join(left_out)} (see report.html or --json)."] if left_out else []
     for line in [*remarks[:SHOWN_REMARKS], *more, *notes, *room]:

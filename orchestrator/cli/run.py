@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, say_if_large
-from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
+from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, ConfigError
 from specsweep.orchestrator.points import Plan
+from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.typed_paths import as_typed
 
 
@@ -43,8 +44,18 @@ def run(args: argparse.Namespace) -> int:
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
         store.write_plan(plan, args.overrides)
-        outcome, tracker = _execute(plan, store, base)
-    return _finish(plan, store, outcome, tracker, as_json=args.json)
+        try:
+            outcome, tracker = _execute(plan, store, base)
+        except KeyboardInterrupt:
+            return _interrupted(plan, store, run_command(args.overrides, store.root, config_dirs=args.config_dir))
+    command = run_command(args.overrides, store.root, rerun="invalid", config_dirs=args.config_dir)
+    return _finish(plan, store, outcome, tracker, as_json=args.json, measure_invalid=command)
+
+
+def _interrupted(plan: Plan, store: Any, command: str) -> int:
+    measured = sum(store.done(p.point_id) for p in plan.points)
+    _say(f"interrupted: {measured} of {_count(len(plan.points), 'point')} are measured and kept in {store.root}; go on with: {command}")
+    return EXIT_INTERRUPTED
 
 
 def _refuse_missing_engine(config: Mapping[str, Any]) -> None:
@@ -70,7 +81,12 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
     guess = bool(guessed(plan.points, {}) & left)
     tally = Tally(sessions=len(missing), points=len(left), requests=requests, est_left_s=estimate, guessed=guess)
     known = len(plan.points) - len(left)
-    _say(f"{plan.name}: {_count(len(plan.points), 'point')}, {known} of them already measured; {_count(len(missing), 'session')} to run")
+    invalid = sum(p.point_id not in left and not store.latest(p.point_id).valid for p in plan.points)
+    again = f" ({invalid} of them not valid: rerun=invalid measures them again)" if invalid else ""
+    _say(
+        f"{plan.name}: {_count(len(plan.points), 'point')}, {known} of them already measured{again}; "
+        f"{_count(len(missing), 'session')} to run"
+    )
     for warning in plan.warnings:
         _say(f"warning: {warning}")
     shown = progress(tally)
@@ -116,7 +132,7 @@ async def _until_signal(work: Callable[[], Any]) -> Any:
         raise KeyboardInterrupt from None
 
 
-def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool) -> int:
+def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool, measure_invalid: str = "") -> int:
     from specsweep.orchestrator.cli.report import print_report, report_of, rows_of, up_to_date, write_report
     from specsweep.orchestrator.tracking import ui_command
     from specsweep.orchestrator.tracking_mlflow import shown
@@ -155,6 +171,8 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
                 _say(f"        then {tracker.link}")
         if failed or invalid:
             _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `specsweep status {again}` says why")
+        if invalid:
+            _say(f"measures what is not valid again: {measure_invalid}")
     if missing:
         _say(
             f"{_count(missing, 'point')} missing: the store took no result of {'it' if missing == 1 else 'them'}; why stands in "

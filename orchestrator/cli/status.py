@@ -118,6 +118,8 @@ def _detail(status: SweepStatus) -> list[Any]:
         problems = [(p.point, Text(p.state, style=COLOURS[p.state]), Text(p.reason), p.point_id[:16]) for p in status.problems]
         blocks += ["", _table(("point", "state", "why", "point_id"), problems)]
         blocks.append(Text(f"everything that is known of the first: {status.problems[0].path}", style="dim"))
+    if status.measure_invalid is not None:
+        blocks.append(Text(f"invalid points are not measured again unless asked for: {status.measure_invalid}"))
     if status.events:
         events = [(str(e.get("t_utc", "")), str(e.get("kind", "")), Text(_facts(e))) for e in status.events]
         blocks += ["", _table(("last events", "", ""), events)]

@@ -4,7 +4,7 @@ context ends; then nothing of it is left. The runner knows no more than that of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,8 +45,11 @@ class Cluster(Protocol):
 
     def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
 
-    async def quiet(self, wait_s: float) -> float | None:
-        """Waits, at most so long, until the engine's host is quiet; the share of its CPU that is still in use, None where nobody looked."""
+    async def quiet(self, wait_s: float, busy: Callable[[float], None] = ...) -> float | None:
+        """Waits, at most so long, until the engine's host is quiet; the share of its CPU that is still in use, None where nobody looked.
+
+        ``busy`` is told that share whenever it was looked at and the host was not quiet.
+        """
         ...
 
     def host_facts(self) -> dict[str, Any]: ...

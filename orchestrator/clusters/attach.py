@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class AttachCluster:
             raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
         yield AttachedEngine(self.base_url, spec.model_name, self.headers)
 
-    async def quiet(self, wait_s: float) -> None:
+    async def quiet(self, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> None:
         """What else keeps the engine's host busy cannot be seen from here."""
 
     def host_facts(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +98,7 @@ class LocalCluster:
             finally:
                 await _end(process)
 
-    async def quiet(self, wait_s: float) -> float | None:
+    async def quiet(self, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> float | None:
         """Waits, for a while, until nothing else keeps this machine busy. Returns the share of all cores that is still in use.
 
         To be called while the engine is idle. Ray and MLflow go on working for some seconds after they are ready, and would be
@@ -111,9 +111,12 @@ class LocalCluster:
         psutil.cpu_percent()
         while True:
             await asyncio.sleep(QUIET_LOOK_S)
-            busy = psutil.cpu_percent() / 100
-            if busy <= QUIET_SHARE or loop.time() > deadline:
-                return busy
+            share = psutil.cpu_percent() / 100
+            if share <= QUIET_SHARE:
+                return share
+            busy(share)
+            if loop.time() > deadline:
+                return share
 
     def host_facts(self) -> dict[str, Any]:
         return {

@@ -23,6 +23,7 @@ from specsweep.orchestrator.engines._arguments import arguments, drafter_path
 from specsweep.orchestrator.errors import ConfigError
 
 MAX_DRAFT_LENGTH = 64
+NO_BUILD = ("unknown", "b0-unknown")  # of a llama.cpp that was built without its git history
 NGRAM_MATCH_DEFAULT = 12  # llama.cpp's own default of size_n
 
 
@@ -101,7 +102,8 @@ class LlamaCpp:
 
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         props = answers.get("/props") or {}
-        found: dict[str, Any] = {"build": str(props.get("build_info", "unknown"))}
+        build = str(props.get("build_info", "unknown"))
+        found: dict[str, Any] = {} if build in NO_BUILD else {"build": build}  # the embedded one has its version, and no other word
         if "total_slots" in props:
             found["slots"] = int(props["total_slots"])
         return found

@@ -20,7 +20,7 @@ from specsweep.orchestrator.engines._arguments import arguments, given_environme
 from specsweep.orchestrator.engines._vllm_drafters import DRAFTERS, speculative_config
 from specsweep.orchestrator.engines._vllm_rules import broken
 from specsweep.orchestrator.engines.versions import at_least
-from specsweep.orchestrator.engines.vllm_env import interpreter, problem, running_version
+from specsweep.orchestrator.engines.vllm_env import installed_version, interpreter, problem, running_version
 
 PORT = 8000
 TOKEN_BUDGET = 8192  # --max-num-batched-tokens at the least: vLLM's own default on large GPUs up to 0.32
@@ -39,6 +39,9 @@ class Vllm:
 
     def missing(self, engine: Mapping[str, Any]) -> str | None:
         return problem(engine)
+
+    def installed(self, engine: Mapping[str, Any]) -> str:
+        return f"vLLM {installed_version(interpreter(engine))} of {interpreter(engine)}"
 
     def stateful(self, drafter: Mapping[str, Any]) -> bool:
         return bool(drafter["method"] == "suffix")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from specsweep.analysis import checks, residency
-from specsweep.analysis.check_units import CHECK_UNITS, check_line, with_unit
+from specsweep.analysis.check_units import CHECK_UNITS, by_cause, check_line, with_unit
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,9 @@ def test_every_check_that_can_be_made_has_a_unit():
     made = plain | counters
     assert {"client_lag_step_p99", "counter_drafts", "preemptions", "queued_in_engine", "share_cut"} <= made
     assert made <= CHECK_UNITS.keys()
+
+
+def test_what_explains_the_other_failures_is_named_first():
+    names = ["in_flight", "client_lag_step_p99", "client_lag_request", "requests", "client_core", "other_work"]
+    ordered = [c["name"] for c in by_cause({"name": n} for n in names)]
+    assert ordered == ["other_work", "client_core", "client_lag_request", "client_lag_step_p99", "in_flight", "requests"]

@@ -210,3 +210,38 @@ def test_nothing_to_compare_is_no_success(store, capsys):
 def test_bad_input_is_named(arguments, named, store, capsys):
     assert main(["compare", *arguments, f"store={store.root}"]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_a_sweep_beside_itself_is_called_that(store, capsys):
+    assert main(["compare", "monday", "monday", f"store={store.root}"]) == 0
+    assert "All of them are the same measurement in A and in B" in capsys.readouterr().out
+    main(["compare", "monday", "tuesday", f"store={store.root}"])
+    assert "same measurement" not in capsys.readouterr().out
+
+
+def test_a_bare_folder_is_a_store(store, capsys, monkeypatch):
+    monkeypatch.chdir(store.root.parent)
+    only = Store("only")
+    alone = samples.quickstart()[0]
+    point = Point(alone["point"]["point_id"], alone["point"]["axes"], {}, {}, None)
+    only.write_plan(Plan("alone", (Session("s", (point,), 1.0, (1.0,)),)))
+    only.commit(alone["point"], alone["measurement"])
+    assert main(["compare", "only", "only"]) == 0
+    assert "points compared" in capsys.readouterr().out
+
+
+def test_no_valid_rate_is_not_called_no_difference(tmp_path, capsys):
+    made = Store(tmp_path)
+    for name in ("a", "b"):
+        attempts = samples.quickstart()
+        for x in attempts:
+            x["measurement"]["validity"] |= {"tps": False, "valid": False}
+            x["point"]["point_id"] = x["point"]["point_id"] if name == "a" else x["point"]["point_id"][::-1]
+            made.commit(x["point"], x["measurement"])
+        points = tuple(Point(x["point"]["point_id"], x["point"]["axes"], {}, {}, None) for x in attempts)
+        made.write_plan(Plan(name, (Session("s", points, 1.0, tuple(1.0 for _ in points)),)))
+    assert main(["compare", "a", "b", f"store={tmp_path}"]) == 2
+    told = capsys.readouterr()
+    assert "No rate is valid in both sweeps" in told.out
+    assert "No difference is shown beyond" not in told.out
+    assert "no rate could be compared" in told.err

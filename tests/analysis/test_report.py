@@ -13,7 +13,7 @@ from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.report import build, crossovers, headlines, html, markdown
 from specsweep.analysis.tabular import text_width
 from specsweep.orchestrator.cli import main, run
-from specsweep.orchestrator.cli.report import narrowed, report_of, up_to_date, write_report
+from specsweep.orchestrator.cli.report import narrowed, report_of, show, up_to_date, write_report
 from specsweep.orchestrator.points import Dropped, Plan, Point, Session
 from specsweep.orchestrator.store import Store
 
@@ -202,6 +202,37 @@ def test_names_and_hashes_of_the_environment_break_at_their_joints():
     assert "<wbr>".join(["ab" * 8] * 4) in page
 
 
+def test_one_reason_of_many_points_is_said_once():
+    attempts = samples.quickstart()
+    for n, a in enumerate(attempts):
+        a["measurement"]["validity"] |= {"tps": False, "valid": False}
+        share = 0.2 + n / 100
+        a["measurement"]["checks"] = [
+            {"name": "other_work", "value": share, "limit": 0.15, "ok": False, "affects": ["tps"], "message": "busy"}
+        ]
+    report = build("s", attempts)
+    (line,) = headlines(report)
+    assert line.startswith("No speedup can be given at any of 12 points: rates are not valid: other_work = 2")
+    assert " … " in line
+    assert crossovers(report) == []
+
+
+def test_measured_points_without_a_drafter_are_not_called_nothing():
+    alone = build("s", [a for a in samples.quickstart() if a["point"]["axes"]["drafter"] == "none"][:1])
+    assert headlines(alone) == ["No speedup can be given: no point with a drafter was measured."]
+    assert "Nothing has been measured" not in html(alone)
+
+
+def test_the_page_says_how_invalid_points_are_measured_again():
+    attempts = samples.quickstart()
+    command = "specsweep run sweep=s rerun=invalid"
+    assert "rerun=invalid" not in html(build("s", attempts, command_invalid=command), {})
+    attempts[0]["measurement"]["validity"]["valid"] = False
+    page = html(build("s", attempts, command_invalid=command), {})
+    assert "1 measured point is not valid" in page
+    assert command in page
+
+
 # --- the command
 
 
@@ -342,3 +373,18 @@ def test_what_a_narrow_table_leaves_out_is_told_and_its_reasons_stand_below(widt
     assert below == ["(1) no: engine failed"]
     assert [row.cells[keys.index("valid")] for row in shown.rows].count("(1)") == 1
     assert "yes" in [row.cells[keys.index("valid")] for row in shown.rows]
+
+
+def test_why_a_dash_stands_in_a_column_is_not_told_where_the_column_is_not_shown(monkeypatch, capsys):
+    attempts = samples.quickstart()
+    for a in attempts:
+        a["measurement"].setdefault("absent", {})["ttft_ms_p50"] = "too few values"
+    table = build("s", attempts).tables["pareto"]
+    told = {}
+    for width in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show(table)
+        told[width] = capsys.readouterr().out
+    assert "TTFT p50 ms –:" in told[200]
+    assert "TTFT p50 ms –:" not in told[80]
+    assert "No room for:" in told[80]

@@ -90,3 +90,9 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         Routing(np.ones((2, 3, 4), np.int32), np.zeros(3))
     with pytest.raises(ValueError, match="logical_of"):
         Routing(np.ones((2, 3, 4), np.int32), np.zeros(2), np.zeros((3, 5), np.int64))
+
+
+@pytest.mark.parametrize("wrong", [[[0, -1]], [[0, 2]], [[0, 10**12]]])
+def test_a_map_names_no_expert_that_could_have_no_place(wrong: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="experts of 0 to 1"):
+        routing([[[1, 2]]], logical=wrong)

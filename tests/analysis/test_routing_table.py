@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from sweep_samples import attempt, axes
 
 from specsweep.analysis.compare import compare
 from specsweep.analysis.report import build, html, markdown
 from specsweep.analysis.routing import Routing, summarise
+from specsweep.analysis.routing_table import capture_line
+from specsweep.orchestrator.cli.report import show
 
 
 def capture(workload: str, *, failed: bool = False, valid: bool = True, simulated: bool = False) -> dict[str, Any]:
@@ -41,7 +44,8 @@ def test_captures_have_a_table_of_their_own_and_stand_in_no_other() -> None:
     assert len(report.cells) == 2
     rows = report.tables["routing"].rows
     assert [row.record["workload"] for row in rows] == ["mixed", "random"]
-    assert rows[0].cells[1:] == ("3", "12", "2", "4", "3.5", "12.5 %", "12.5 %", "25.0 %", "1.50")
+    assert rows[0].cells == ("mixed", "3", "12", "3.5", "12.5 %", "12.5 %", "25.0 %", "1.50")
+    assert {"BS": "32", "layers": "2", "experts": "4"}.items() <= report.tables["routing"].shared.items()
     assert rows[0].record["whole_unused_share_max"] == 0.25
     for name in ("pareto", "speedup"):
         assert all(
@@ -49,6 +53,24 @@ def test_captures_have_a_table_of_their_own_and_stand_in_no_other() -> None:
         )
     assert "Routing captures" in markdown(report)
     assert "<h2>Routing captures</h2>" in html(report, {})
+
+
+def test_one_capture_is_named_in_the_title_and_one_line_says_what_it_found() -> None:
+    table = build("s", [capture("mixed")]).tables["routing"]
+    assert "workload mixed" in table.caption
+    assert table.columns[0].key == "passes"
+    assert capture_line(table.rows[0].record | {}) == "3 passes of 12 tokens, 3.5 of 4 experts a pass and layer, 12.5 % unused over all"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_number_breaks_on_a_narrow_terminal(width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    show(build("s", [capture("mixed"), capture("high_entropy")]).tables["routing"])
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("high_entropy ")]
+    assert {"3.5", "12.5"} <= set(line.split())
+    assert all(len(line) <= width for line in printed.splitlines())
+    assert ("No room for" in printed) == (width < 100)
 
 
 def test_a_report_of_captures_alone_is_no_empty_report() -> None:

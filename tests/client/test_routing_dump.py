@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,16 @@ def test_a_map_that_moves_nothing_is_no_map() -> None:
         ({"0.pt": dump([[1, 0]]), "1.pt": dump([[1, 0]])}, "same rank"),
         ({"0.pt": dump([[1, 0]], places=[[0, 1, 2]])}, "does not fit"),
         ({"0.pt": dump([[1, 0]], places=[[0, -1]])}, "does not fit"),
+        ({"0.pt": dump([[1, 0]], places=[[0, 10**12]])}, "experts 0 to 1000000000000, on 2 places"),
+        ({"0.pt": dump(np.ones((2, 0)))}, "2 layers and 0 experts"),
+        ({"0.pt": dump(np.ones((0, 4)))}, "0 layers and 4 experts"),
+        ({"0.pt": dump(np.ones((1, 65_537)))}, "65537 experts; 1 to 65536"),
+        ({"0.pt": dump([[1, 0]], rank=2**70)}, "rank.*no whole number of 64 bits"),
+        ({"0.pt": dump([[1, 0]], ids=(2**70,))}, "forward_pass_id.*no whole number of 64 bits"),
+        ({"0.pt": dump([[1, 0]], rank=[0])}, "rank.*no whole number"),  # type: ignore[arg-type]
+        ({"0.pt": dump([[1, 0]], rank=True)}, "rank.*no whole number"),
+        ({"0.pt": dump([[1, 0]], rank=Tensor.of(np.zeros(2, np.int32)))}, "rank.*no whole number"),  # type: ignore[arg-type]
+        ({"0.pt": dumped({"records": [{"rank": 0}, 5]}, name="d")}, "each a dict"),
         (
             {"0.pt": dumped({"records": [{"rank": 0, "global_physical_count": Tensor.of(np.ones((1, 2), np.int32))}]}, name="d")},
             "forward_pass",
@@ -70,6 +82,21 @@ def test_a_map_that_moves_nothing_is_no_map() -> None:
 def test_a_dump_that_cannot_be_believed_is_refused_by_name(files: dict[str, bytes], words: str) -> None:
     with pytest.raises(RoutingDumpError, match=words):
         read_sglang(files)
+
+
+def test_one_table_named_by_many_passes_is_not_multiplied() -> None:
+    """A few bytes name a record again, whatever its size."""
+    once = dumped(
+        {"records": [{"rank": 0, "forward_pass_id": 1, "global_physical_count": Tensor.of(np.ones((8, 4096), np.int32))}]}, name="d"
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(once)) as made, zipfile.ZipFile(buffer, "w") as changed:
+        for member in made.namelist():
+            content = made.read(member)
+            # the record is kept in the memo, and then named 1,000 times more: … q\x00 (h\x00 …)
+            changed.writestr(member, content[:-3] + b"q\x00" + b"h\x00" * 1000 + b"eu." if member.endswith("data.pkl") else content)
+    with pytest.raises(RoutingDumpError, match="larger than the file"):
+        read_sglang({"0.pt": buffer.getvalue()})
 
 
 # -- the simulator's recorder

@@ -42,7 +42,6 @@ def test_what_the_real_torch_wrote() -> None:
     expected = {
         "transposed": base.transpose(2, 1, 0),
         "part": base[1, 1:, ::2],
-        "expanded": np.array([[7, 8]] * 3),
         "scalar": np.float64(2.5),
         "empty": np.zeros((0, 4), np.float32),
         "flags": np.array([True, False]),
@@ -104,9 +103,15 @@ def test_names_that_no_tensor_needs_are_refused(program: bytes) -> None:
     ("wrong", "words"),
     [
         ({"offset": 1}, "reaches to element 4 of a storage of 4"),
-        ({"size": (2, 3)}, "reaches"),
+        ({"size": (2, 3), "stride": (3, 1)}, "reaches to element 5"),
         ({"stride": (10**9, 1)}, "reaches"),
         ({"stride": (-1, 1)}, "strides"),
+        ({"size": (10**9,), "stride": (0,)}, "shows an element twice"),  # torch's expand
+        ({"size": (2, 3)}, "shows an element twice"),
+        ({"size": (2, 2), "stride": (1, 1)}, "shows an element twice"),
+        ({"size": ((2,), 2)}, "whole numbers"),
+        ({"size": (1,) * 40, "stride": (1,) * 40}, "40 dimensions"),
+        ({"count": -1}, "number of elements"),
         ({"offset": -1}, "strides"),
         ({"size": (2,)}, "dimensions"),
         ({"count": 5}, "holds 4 elements"),
@@ -129,7 +134,43 @@ def test_what_torch_would_not_have_written_is_refused() -> None:
 
 def test_one_opcode_cannot_ask_for_all_memory() -> None:
     with pytest.raises(TorchFileError, match="entry 2147483647"):
-        load(archive(b"\x80\x02]r\xff\xff\xff\x7f."))
+        load(archive(b"\x80\x02j\xff\xff\xff\x7f."))
+    assert load(archive(b"\x80\x02]r\xff\xff\xff\x7f.")) == [], "what is written there costs one entry"
+
+
+def test_a_tensor_is_no_storage_of_another_tensor() -> None:
+    """A tensor of no element may have any strides and sizes; as a storage it would be memory that nobody owns."""
+    inner = tensor(size=(10**8, 0), stride=(1, 1))[2:-1]
+    outer = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + inner + b"K\x00J\x00\xe1\xf5\x05\x85K\x01\x85)tR."
+    with pytest.raises(TorchFileError, match="over a ndarray, which is no storage"):
+        load(archive(outer))
+
+
+DOUBLED = b"K\x01" + b"q\x01h\x01\x86" * 64  # a tuple of two of a tuple of two …: years to hash, to compare or to print
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (DOUBLED + b"Q.", "a reference is a tuple"),
+        (DOUBLED + b"\x85Q.", "a reference is a tuple"),
+        (b"}" + DOUBLED + b"K\x01s.", "a tuple is the key of a dict"),
+        (b"ccollections\nOrderedDict\n" + DOUBLED + b"\x85R.", "broken"),
+        (b"ctorch\nIntStorage\n}b.", "opcode BUILD"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\nN}X\x0c\x00\x00\x00__defaults__K\x01s\x86b.", "opcode BUILD"),
+        (b"ctorch\nIntStorage\n)R.", "calls a _Kind"),
+        (b"]N}b.", "opcode BUILD"),
+        (b"}]a.", "given to a dict"),
+        (b"]K\x01K\x02s.", "given to a list"),
+        (b"}(K\x01u.", "without a value"),
+        (b"(\x85.", "more from the stack"),
+        (b"K\x01K\x02.", "belong to nothing"),
+        (b"]", "broken"),
+    ],
+)
+def test_what_would_change_us_or_never_end_is_refused(program: bytes, words: str) -> None:
+    with pytest.raises(TorchFileError, match=words):
+        load(archive(b"\x80\x02" + program))
 
 
 def test_every_cut_and_many_changes_of_a_real_file_end_in_one_kind_of_error() -> None:

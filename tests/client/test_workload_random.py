@@ -14,6 +14,21 @@ TINY = Path(__file__).parents[1] / "tiny_pair" / "target"
 RANDOM: dict[str, Any] = {"corpus": "random", "prompts": 5, "ramp_prompts": 2, "osl": 8, "chat": False, "seed": 0}
 
 
+class OneWord:
+    """A vocabulary whose tokens all merge into one."""
+
+    vocab_size = 10
+
+    def ordinary_ids(self) -> list[int]:
+        return list(range(10))
+
+    def decode(self, ids: Any) -> str:
+        return "a"
+
+    def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
+        return [0]
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     return load_tokenizer(TINY)
@@ -24,10 +39,33 @@ def test_prompts_are_as_long_as_asked_for_in_tokens_of_the_target(tokenizer: Any
     found = load_prompts({**RANDOM, "vocabulary": words}, isl=300, tokenizer=tokenizer)
     assert (len(found.main), len(found.ramp)) == (5, 2)
     prompts = (*found.main, *found.ramp)
-    assert all(abs(len(tokenizer.encode(p.text)) - 300) <= 3 for p in prompts)
+    assert all(len(tokenizer.encode(p.text)) == 300 for p in prompts)
     assert len({p.text for p in prompts}) == len({p.prompt_id for p in prompts}) == 7
     assert {p.category for p in prompts} == {"random"}
     assert all(p.padding_share == 0 for p in prompts)
+
+
+@pytest.mark.parametrize("isl", [256, 8000])
+def test_a_text_that_a_cut_makes_longer_is_cut_elsewhere(tokenizer: Any, isl: int) -> None:
+    """Seed 1 has texts whose cut at these lengths falls within a character, which is encoded to more tokens."""
+    texts = random_texts(tokenizer, count=5, isl=isl, words="ordinary", seed=1)
+    assert [len(tokenizer.encode(text)) for text in texts] == [isl] * 5
+
+
+class NeverExact(OneWord):
+    """Every text has twice as many tokens as it was made of."""
+
+    def decode(self, ids: Any) -> str:
+        return "a" * len(ids)
+
+    def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
+        return [0] * (len(text) * 2)
+
+
+def test_where_no_cut_gives_the_length_the_nearest_is_taken() -> None:
+    assert len(random_texts(NeverExact(), count=1, isl=1, words="ordinary", seed=0)[0]) == 1, "but no text is empty"  # type: ignore[arg-type]
+    (text,) = random_texts(NeverExact(), count=1, isl=9, words="ordinary", seed=0)  # type: ignore[arg-type]
+    assert len(NeverExact().encode(text)) == 12, "six ids are the fewest that are tried"
 
 
 def test_ordinary_tokens_hold_no_special_one(tokenizer: Any) -> None:
@@ -70,21 +108,6 @@ def test_bad_wishes_are_told(tokenizer: Any) -> None:
         check_prompts({**RANDOM, "vocabulary": "some"})
     with pytest.raises(WorkloadError, match=r"no tokenizer; set target\.model"):
         load_prompts(RANDOM, isl=64, tokenizer=None)
-
-
-class OneWord:
-    """A vocabulary whose tokens all merge into one."""
-
-    vocab_size = 10
-
-    def ordinary_ids(self) -> list[int]:
-        return list(range(10))
-
-    def decode(self, ids: Any) -> str:
-        return "a"
-
-    def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
-        return [0]
 
 
 def test_a_vocabulary_that_cannot_make_the_length_is_told() -> None:

@@ -60,6 +60,8 @@ class World:
     kind: str = "fake"
     start_clients: Callable[[], None] = lambda: None  # by Ray
     start_s: float = 0.0  # of an engine
+    busy: float = 0.01  # share of the host's CPU that others use
+    waits: list[float] = field(default_factory=list)  # for a quiet host, s
 
     @asynccontextmanager
     async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[Engine]:
@@ -74,8 +76,11 @@ class World:
         finally:
             self.running -= 1
 
-    async def quiet(self, wait_s: float) -> float | None:
-        return 0.01
+    async def quiet(self, wait_s: float, busy: Callable[[float], None]) -> float | None:
+        self.waits.append(wait_s)
+        if self.busy > 0.1:
+            busy(self.busy)
+        return self.busy
 
     def host_facts(self) -> dict[str, Any]:
         return {"cpu": "fake"}

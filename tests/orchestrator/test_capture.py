@@ -79,10 +79,11 @@ async def server(tmp_path: Path) -> Any:
     await runner.cleanup()
 
 
-async def captured(server: Any, *, files: int = 1, **pool: Any) -> Any:
+async def captured(server: Any, *more: str, files: int = 1, **pool: Any) -> Any:
     recorder, engine = server
-    requests = capture_requests(point(), PROMPTS, "m")
-    return await capture_point(point(), requests, engine, Pool(recorder, **pool), found={}, files=files, actors=None)  # type: ignore[arg-type]
+    of = point(*more)
+    requests = capture_requests(of, PROMPTS, "m")
+    return await capture_point(of, requests, engine, Pool(recorder, **pool), found={}, files=files, actors=None)  # type: ignore[arg-type]
 
 
 def test_every_measured_prompt_is_sent_once_and_no_ramp() -> None:
@@ -121,6 +122,11 @@ async def test_a_request_that_failed_fails_the_capture(server: Any) -> None:
 async def test_a_pass_without_tokens_fails_the_capture(server: Any) -> None:
     with pytest.raises(RequestError, match=r"nothing was captured: .*holds no pass"):
         await captured(server, routes=0)
+
+
+async def test_more_experts_than_the_target_has_fail_the_capture(server: Any) -> None:
+    with pytest.raises(RequestError, match=r"counted 128 experts, target\.experts\.count=64"):
+        await captured(server, "target.experts.count=64")
 
 
 async def test_an_engine_whose_files_are_elsewhere_is_told(server: Any) -> None:

@@ -36,7 +36,8 @@ def test_the_reader_sees_points_sessions_time_and_losses(capsys: pytest.CaptureF
     assert out.startswith("quickstart: ")
     assert "12 points in 3 sessions, about" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line[:1].isdigit()}
-    assert "ngram     4  1, 4  256  low_entropy, high_entropy" in lines["2"]
+    assert "ngram     4  1, 4" in lines["2"]
+    assert "(engine llamacpp · target smollm2-135m · ISL 256 · workload low_entropy, high_entropy)" in out, "what all share is said once"
     assert "24 cells of the grid are left out" in out
     assert "batch_size=16 is above engine.max_batch=8" in out
     assert "target.max_model_len=8192" in out
@@ -96,7 +97,7 @@ def test_prompts_that_a_run_could_not_have_are_refused_by_the_plan(
     assert told in capsys.readouterr().err
 
 
-def measured(root: Path, points: list[Any], seconds: int) -> None:
+def measured(root: Path, points: list[Any], seconds: int, *, valid: bool = True) -> None:
     from specsweep.orchestrator.store import Store
 
     store = Store(root)
@@ -117,7 +118,7 @@ def measured(root: Path, points: list[Any], seconds: int) -> None:
             "git_commit": None,
             "host": "h",
         }
-        store.commit(record, {"schema_version": 1, "simulated": False, "validity": {"valid": True}, "metrics": {}})
+        store.commit(record, {"schema_version": 1, "simulated": False, "validity": {"valid": valid}, "metrics": {}})
 
 
 def test_what_is_measured_is_reused_when_the_sweep_grows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -135,6 +136,43 @@ def test_what_is_measured_is_reused_when_the_sweep_grows(capsys: pytest.CaptureF
     assert as_json(capsys, "batch_size=1,2,4", "drafter=none,ngram", f"store={tmp_path}", "rerun=all")["points_reused"] == 0
 
 
+def test_reused_points_that_are_not_valid_are_counted_and_their_remedy_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("batch_size=1,2", "drafter=none", f"store={tmp_path}")
+    points = plan_of(*arguments).points
+    measured(tmp_path, [points[0]], seconds=30, valid=False)
+    measured(tmp_path, [points[1]], seconds=30)
+    assert "1 reused point is not valid: rerun=invalid measures it again" in shown(capsys, *arguments)
+    facts = as_json(capsys, *arguments)
+    assert (facts["points_reused"], facts["points_reused_not_valid"]) == (2, 1)
+    facts = as_json(capsys, *arguments, "rerun=invalid")
+    assert (facts["points_to_measure"], facts["points_reused_not_valid"]) == (1, 0)
+    assert "not valid" not in shown(capsys, *arguments, "rerun=invalid")
+
+
+def test_times_of_a_sweep_that_goes_on_are_those_of_what_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    measured(tmp_path, list(plan_of("batch_size=1", "drafter=none,ngram").points), seconds=30)
+    out = shown(capsys, "batch_size=1", "drafter=none,ngram", "draft_length=4,8", f"store={tmp_path}")
+    assert out.splitlines()[1] == "3 points in 3 sessions", "the time of what is done already is nobody's question"
+    rows = [line.split() for line in out.splitlines() if line[:1].isdigit() and "  " in line]
+    assert [row[-1] for row in rows] == ["–", "–", "s"]
+    assert "1 point in 1 session to measure, about" in out
+
+
+def test_the_time_of_a_model_that_fills_gpus_is_called_a_guess(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    huge = ("engine=vllm", "engine.version=0.19", "target=llama-3.3-70b", "drafter=none", "hardware=x", f"store={tmp_path}")
+    assert "a guess" in shown(capsys, *huge)
+    assert "a guess" not in shown(capsys, "drafter=none", f"store={tmp_path}")
+
+
+def test_no_word_is_broken_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = shown(capsys, "sweep=quickstart", "engine.max_batch=8", "batch_size=1,4,16", f"store={tmp_path}")
+    assert {"smollm2-135m", "none_has_no_draft", "engine.max_batch=8:"} <= set(out.split())
+    assert max(map(len, out.splitlines()[2:])) <= 80
+
+
 ATTACHED = ("cluster=attach", "endpoint=http://127.0.0.1:1", "engine=vllm", "hardware=x", "drafter=none", "batch_size=1,2")
 
 
@@ -143,7 +181,7 @@ def test_an_estimate_that_would_be_a_guess_is_not_printed(capsys: pytest.Capture
     out = shown(capsys, *arguments)
     assert "2 points in 1 session, time unknown" in out
     assert "about" not in out
-    assert next(line for line in out.splitlines() if line.startswith("1  vllm")).rstrip().endswith("–")
+    assert next(line for line in out.splitlines() if line.startswith("1  none")).rstrip().endswith("–")
     facts = as_json(capsys, *arguments)
     assert facts["estimate_s"] is facts["estimate_to_measure_s"] is None
     assert {p["estimate_s"] for p in facts["sessions"][0]["points"]} == {None}

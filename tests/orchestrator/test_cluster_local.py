@@ -174,7 +174,11 @@ async def test_it_waits_for_a_quiet_machine_and_says_how_busy_it_is() -> None:
     spin = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     hogs = [await asyncio.create_subprocess_exec(sys.executable, "-c", spin) for _ in range(os.cpu_count() or 1)]
     try:
-        assert (await LocalCluster().quiet(0.6) or 0) > 0.5
+        looks: list[float] = []
+        share = await LocalCluster().quiet(0.6, looks.append)
+        assert share is not None
+        assert share > 0.5
+        assert looks[-1] == share, "who waits is told how busy it is"
         assert await LocalCluster().quiet(0) is None
     finally:
         for hog in hogs:

@@ -48,6 +48,12 @@ def refused(*words: str) -> str:
         ({"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 28}, "model"),
         ({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}, None),  # heads call themselves that too
         ({"architectures": ["DeepSeekMTPModel"], "model_type": "deepseek_mtp", "num_hidden_layers": 61}, None),
+        ({"architectures": ["LlamaForCausalLM"], "draft_vocab_size": 32000, "eagle_config": {"use_aux_hidden_state": False}}, None),
+        ({"architectures": ["Qwen3DSparkModel"], "dflash_config": {"mask_token_id": 1}, "num_hidden_layers": 5}, None),
+        ({"architectures": ["DominoDFlashModel"], "dflash_config": {}}, None),
+        ({"architectures": ["Eagle2_5_VLForConditionalGeneration"], "text_config": {"num_hidden_layers": 28}}, None),  # a vision model
+        ({"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1}, "eagle"),
+        ({"architectures": ["DeepseekV3ForCausalLMNextN"], "num_hidden_layers": 61}, None),
         ({}, None),
     ],
 )
@@ -107,12 +113,28 @@ def test_a_head_of_another_target_is_refused_with_both_sizes(tmp_path: Path, cha
         EAGLE3 | {"vocab_size": 4100},  # the same vocabulary, padded
         EAGLE3 | {"draft_vocab_size": 1024},  # drafts from a part of it
         {"architectures": 3, "hidden_size": "wide", "eagle_config": [], "eagle_aux_hidden_state_layer_ids": [None]},
+        {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "hidden_size": True,
+            "vocab_size": 10**400,
+            "eagle_aux_hidden_state_layer_ids": [True],
+        },
+        {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": -5},
         "not JSON",
         "[]",
+        "[" * 100_000,
+        '{"a":' * 100_000,
     ],
 )
 def test_what_fits_or_says_nothing_is_planned(tmp_path: Path, config: dict[str, Any] | str) -> None:
     assert plan_of(*VLLM, "drafter=eagle3", head(tmp_path / "h", config)).points
+
+
+@pytest.mark.parametrize(
+    "spec", [{"source": "path", "path": "a\0b"}, {"source": ["path"], "path": "x"}, {"source": "path"}, "text", {}, None]
+)
+def test_a_model_that_cannot_be_there_says_nothing(spec: Any, tmp_path: Path) -> None:
+    assert facts(spec, tmp_path) is None
 
 
 def test_the_tiny_pairs_own_drafters_are_what_they_are_used_as() -> None:

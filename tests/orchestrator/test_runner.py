@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from plan_samples import plan_of
 from runner_samples import Engine, Prepared, World, composed, kinds, run, states
 
 from specsweep.client.actors import ClientsUnavailable
@@ -217,6 +218,16 @@ def test_prompts_that_cannot_be_had_fail_alone(world: World, prepared: Prepared,
     assert states(store, plan)[0] == "ConfigError: workload.prompts=9, but the corpus has 8"
 
 
+def test_an_error_of_ours_in_making_prompts_costs_that_point_alone(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def stumble(point: Point) -> bool:
+        return bool({}["oops"]) if point is plan.points[0] else False
+
+    prepared.bad = stumble
+    outcome = run(plan, store, world, prepared)
+    assert (outcome.measured, outcome.failed) == (3, 1)
+    assert states(store, plan)[0] == "ClientError: internal error: KeyError: 'oops'"
+
+
 def test_a_session_without_prompts_starts_no_engine(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
     prepared.bad = lambda point: True
     assert run(plan, store, world, prepared).failed == 4
@@ -341,3 +352,27 @@ def test_clients_that_are_gone_for_good_in_the_middle_end_the_run(world: World, 
     assert [store.latest(point.point_id) is not None for point in plan.points] == [True, False, False, False]
     assert len(world.measured) == 1 + 2, "tried twice, and at no other point"
     assert world.running == 0
+
+
+def test_a_machine_that_never_gets_quiet_is_waited_for_once_a_session_and_that_is_said(
+    world: World, prepared: Prepared, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of("sweep=smoke", "drafter=none", "batch_size=1,2,4", "measure.quiet_seconds=20")
+    store.write_plan(plan)
+    world.busy = 0.9
+    run(plan, store, world, prepared)
+    assert world.waits == [20, point_run.VAIN_WAIT_S, point_run.VAIN_WAIT_S]
+    told = capsys.readouterr().err
+    assert told.count("waiting for a quiet machine (other processes use 90 %), at most 20 s") == 1
+    assert told.count("did not get quiet in 20 s") == 1
+    assert kinds(store, plan).count("waiting_for_quiet") == 3
+
+
+def test_every_point_waits_its_time_on_a_machine_that_gets_quiet(
+    world: World, prepared: Prepared, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of("sweep=smoke", "drafter=none", "batch_size=1,2", "measure.quiet_seconds=20")
+    store.write_plan(plan)
+    run(plan, store, world, prepared)
+    assert world.waits == [20, 20]
+    assert "quiet" not in capsys.readouterr().err

@@ -221,3 +221,12 @@ def test_a_store_of_nothing_readable_says_why(tmp_path: Path, capsys: pytest.Cap
     text = " ".join(capsys.readouterr().out.split())
     assert "Is a directory" in text
     assert "'not a name' is not the name of a sweep" in text
+
+
+def test_the_command_that_measures_invalid_points_again_is_named(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    land(store, GRID[0])
+    assert look(store).measure_invalid is None
+    land(store, GRID[1], valid=False)
+    assert look(store).measure_invalid == f"specsweep run store={store.root} rerun=invalid"
+    assert cli.main(["status", "demo", f"store={store.root}"]) == 0
+    assert "rerun=invalid" in capsys.readouterr().out

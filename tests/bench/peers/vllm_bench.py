@@ -36,7 +36,7 @@ def commands(job: Job, python: Path) -> list[list[str]]:
         data.write_text(json.dumps([{"conversations": [{"value": i.text}, {"value": answers[i.cap]}]} for i in hand]), "utf-8")
         found.append(
             [
-                *(str(python.with_name("vllm")), "bench", "serve"),
+                *(str(python), "-m", "vllm.entrypoints.cli.main", "bench", "serve"),
                 *("--backend", "openai", "--base-url", job.base_url, "--endpoint", "/v1/completions"),
                 *("--model", MODEL, "--tokenizer", str(MODEL_FOLDER)),
                 *("--dataset-name", "sharegpt", "--dataset-path", str(data), "--disable-shuffle"),

@@ -45,7 +45,6 @@ def main() -> None:
         {
             "transposed": base.transpose(0, 2),
             "part": base[1, 1:, ::2],
-            "expanded": torch.tensor([7, 8]).expand(3, 2),
             "scalar": torch.tensor(2.5, dtype=torch.float64),
             "empty": torch.zeros((0, 4)),
             "flags": torch.tensor([True, False]),

@@ -1,0 +1,25 @@
+"""The `specsweep run` command that goes on with a sweep, as a person would type it: one place, so that no two commands name it differently.
+
+A word that names an exact command saves a reader the manual. It repeats what was typed, since overrides are short and the config
+that they make is not, and names the store where the default one is not meant.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from specsweep.orchestrator.typed_paths import as_typed
+
+
+def run_command(overrides: Sequence[str], root: Path | str, *, rerun: str = "", config_dirs: Sequence[str] = ()) -> str:
+    """The command of a sweep that was asked for with ``overrides`` and lies in the store ``root``.
+
+    ``rerun``: measured again besides what is missing; it takes the place of a ``rerun=`` that was typed. Empty: as it was typed.
+    """
+    words = [w for w in overrides if not (rerun and w.partition("=")[0].strip() == "rerun")]
+    if not any(w.partition("=")[0].strip() == "store" for w in words):
+        words.append(as_typed("store", root))
+    words += [f"rerun={rerun}"] if rerun else []
+    return shlex.join(["specsweep", "run", *words, *(w for folder in config_dirs for w in ("--config-dir", folder))])
