@@ -1,0 +1,69 @@
+"""What an image's name stands for here: an environment of this machine, or the trouble that a registry gives.
+
+A container sees this machine's files, so an image is only what a container's own command needs: variables, and perhaps an entry point.
+A name that nobody put here does not exist, in the words that containerd has for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOCAL = "local/specsweep:test"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    env: Mapping[str, str] = field(default_factory=lambda: {"PATH": f"{Path(sys.prefix) / 'bin'}:{SYSTEM_PATH}"})
+    entrypoint: tuple[str, ...] = ()
+    user: int = 0
+
+
+class PullError(Exception):
+    """``reason``: the waiting reason that a kubelet gives; ``again``: whether it is tried again."""
+
+    def __init__(self, reason: str, message: str, *, again: bool = True) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.again = again
+
+
+class Images:
+    """A registry. Tests put images into it and take them out while pods wait for them."""
+
+    def __init__(self) -> None:
+        self._images: dict[str, Image | PullError] = {LOCAL: Image()}
+
+    def put(self, name: str, image: Image | PullError) -> None:
+        self._images[name] = image
+
+    def take_out(self, name: str) -> None:
+        del self._images[name]
+
+    def pull(self, name: str, *, may_pull: bool = True) -> Image:
+        """Raises PullError."""
+        if not _NAME.fullmatch(name):
+            words = f'Failed to apply default image tag "{name}": couldn\'t parse image name "{name}": invalid reference format'
+            raise PullError("InvalidImageName", words)
+        found = self._images.get(name)
+        if found is None and not may_pull:
+            raise PullError("ErrImageNeverPull", f'Container image "{name}" is not present with pull policy of Never')
+        if found is None:
+            full = name if "." in name.split("/")[0] else f"docker.io/{name}"
+            words = f'failed to pull and unpack image "{full}": failed to resolve reference "{full}": {full}: not found'
+            raise PullError("ErrImagePull", f'failed to pull image "{name}": rpc error: code = NotFound desc = {words}')
+        if isinstance(found, PullError):
+            raise found
+        return found
+
+
+def digest(name: str) -> str:
+    """Always the same for a name, as if it had been built once."""
+    return f"{name.split('@')[0].rsplit(':', 1)[0]}@sha256:{hashlib.sha256(name.encode()).hexdigest()}"

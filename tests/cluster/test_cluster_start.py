@@ -1,0 +1,209 @@
+"""Servers come up on a real cluster, wait where they have to, and say why they do not come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.harness import Cluster, until
+from cluster.images import Image
+from cluster.node import NodeSpec
+from cluster.servers import ENGINE, ENGINE_FILES, fleet, server
+from specsweep.k8s.ends import LogCause
+from specsweep.k8s.errors import Conflict, Forbidden, StartRetryable, StartTerminal
+from specsweep.k8s.outcomes import Starting
+from specsweep.k8s.resources import JOBS
+from specsweep.k8s.server import serve
+from specsweep.k8s.specs import ClaimMount, SecretRef
+from specsweep.k8s.verdict import Budgets
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+ONE = NodeSpec("one")
+SHORT = Budgets(queue_s=2, pull_s=3, mount_s=3)
+
+
+def asked(url: str, body: Any = None) -> str:
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+async def test_an_engine_comes_up_answers_over_its_pods_address_and_leaves_nothing(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    spec = server(tenant, ENGINE, health_path="/health", files=ENGINE_FILES, gpus=8, gpu_product="NVIDIA-B200", shm="64Mi")
+    waited: list[str] = []
+    async with fleet(tenant) as found:
+        async with serve(found, spec, None, progress=lambda starting: waited.append(starting.waits_for)) as engine:
+            assert engine.node == tenant.node("one")
+            assert engine.image_digest.startswith("sha256:")
+            answer = await asyncio.to_thread(asked, f"{engine.url}/v1/completions", {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4})
+            assert json.loads(answer)["usage"]["completion_tokens"] == 4
+            assert "listening on" in await engine.log()
+            assert engine.ended() is None
+            assert {kind for kind, _ in await tenant.objects()} == {"jobs", "pods", "services", "configmaps"}
+        assert await tenant.objects() == set()
+    assert "its health path to answer" in waited
+
+
+async def test_a_pod_has_what_its_spec_says(cluster: Cluster, tmp_path: Path) -> None:
+    """Paths, variables, secrets, claims, sizes, identity: as the container itself finds them."""
+    tenant = await cluster.tenant(ONE)
+    (tmp_path / "config.json").write_text("{}")
+    await tenant.secret("hub", token="value-of-the-secret")
+    await tenant.claim("weights", tmp_path)
+    look = """
+import json, os, pathlib, socket
+found = {"env": dict(os.environ), "weights": os.listdir("/weights")}
+shm = os.statvfs("/dev/shm")
+found["shm"] = shm.f_blocks * shm.f_bsize
+try:
+    pathlib.Path("/weights/new").write_text("")
+except OSError as error:
+    found["write"] = error.strerror
+found["file"] = pathlib.Path("/etc/specsweep/a.txt").read_text()
+found["account"] = os.path.exists("/var/run/secrets/kubernetes.io")
+pathlib.Path("/scratch/found.json").write_text(json.dumps(found))
+os.chdir("/scratch")
+os.execvp("python", ["python", "-m", "http.server", "8000", "--bind", "0.0.0.0"])
+"""
+    spec = server(
+        tenant,
+        ("python", "-c", look),
+        env={"DOLLAR": "$(HOME)", "PLACE": "{files}"},
+        secret_env={"HF_TOKEN": SecretRef("hub", "token")},
+        files={"a.txt": "from a ConfigMap"},
+        claims=(ClaimMount("weights", "/weights"),),
+        shm="32Mi",
+    )
+    async with fleet(tenant) as found, serve(found, spec, None) as running:
+        seen = json.loads(await asyncio.to_thread(asked, f"{running.url}/found.json"))
+    assert seen["weights"] == ["config.json"]
+    assert seen["write"] == "Read-only file system"
+    assert seen["shm"] == 32 * 2**20
+    assert seen["file"] == "from a ConfigMap"
+    assert seen["account"] is False
+    env = seen["env"]
+    assert (env["HF_TOKEN"], env["HOME"], env["DOLLAR"], env["PLACE"]) == ("value-of-the-secret", "/scratch", "$(HOME)", "/etc/specsweep")
+    assert not Path("/scratch").exists()
+
+
+async def test_eight_gpus_are_waited_for_and_taken_when_they_are_free(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    first, second = (server(tenant, name=name, gpus=8) for name in ("first", "second"))
+    waited: list[str] = []
+    ready = asyncio.Event()
+
+    async def later() -> None:
+        async with serve(found, second, None, progress=lambda starting: waited.append(starting.waits_for)):
+            ready.set()
+
+    async def waits() -> bool:
+        return any("Insufficient nvidia.com/gpu" in words for words in waited)
+
+    async with fleet(tenant) as found, serve(found, first, None), asyncio.TaskGroup() as group:
+        group.create_task(later())
+        await until(waits, "the scheduler's words")
+        assert not ready.is_set()
+        await found.api.delete(JOBS, first.name)  # as at the end of its session
+        await asyncio.wait_for(ready.wait(), 60)
+    assert await tenant.objects() == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "kind", "says"),
+    [
+        ({"gpus": 1, "gpu_product": "NVIDIA-H300"}, StartTerminal, "no node", "didn't match Pod's node affinity/selector"),
+        ({"image": "nobody/has-it:1"}, StartTerminal, "image", "nobody/has-it:1: not found"),
+        ({"image": "Not/A-Name"}, StartTerminal, "image", "invalid reference format"),
+        ({"secret_env": {"HF_TOKEN": SecretRef("hub", "token")}}, StartTerminal, "container config", 'secret "hub" not found'),
+        ({"argv": ("no-such-program",)}, StartTerminal, "command", "executable file not found in $PATH"),
+        ({"argv": ("sh", "-c", "echo loading; echo bad flag --tp >&2; exit 2")}, StartRetryable, "unknown", "bad flag --tp"),
+        ({"argv": ("sh", "-c", "echo torch.OutOfMemoryError; exit 1")}, StartTerminal, "GPU memory", "lower the batch"),
+        ({"argv": ("true",)}, StartRetryable, "unknown", "ended with code 0"),
+        ({"argv": ("sh", "-c", "echo still loading; sleep 600"), "startup_s": 2}, StartTerminal, "never healthy", "health path"),
+        (
+            {"argv": ("python", "-c", "x = bytearray(10**9)"), "memory": "100Mi"},
+            StartTerminal,
+            "host memory",
+            "memory=100Mi",
+        ),
+    ],
+    ids=["product", "image", "name", "secret", "command", "crash", "gpu-memory", "code-0", "never-healthy", "host-memory"],
+)
+async def test_what_does_not_come_says_why_and_leaves_nothing(
+    cluster: Cluster, fields: dict[str, Any], error: type[Exception], kind: str, says: str
+) -> None:
+    tenant = await cluster.tenant(ONE)
+    spec = server(tenant, **fields)
+
+    def classify(log: str) -> LogCause | None:
+        return LogCause("GPU memory", "lower the batch") if "OutOfMemoryError" in log else None
+
+    async with fleet(tenant) as found:
+        with pytest.raises(error) as failure:
+            async with serve(found, spec, None, budgets=SHORT, classify=classify):
+                pytest.fail("it came")
+        assert await tenant.objects() == set()
+    assert failure.value.kind == kind  # type: ignore[attr-defined]
+    assert says in str(failure.value)
+    evidence = failure.value.evidence  # type: ignore[attr-defined]
+    assert {"job.json", "pod.json", "events.txt"} <= evidence.keys()
+
+
+async def test_the_log_of_a_crash_is_kept(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    script = "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; done; kill -SEGV $$"
+    async with fleet(tenant) as found:
+        with pytest.raises(StartRetryable) as failure:
+            async with serve(found, server(tenant, ("sh", "-c", script)), None):
+                pytest.fail("it came")
+    assert "SIGSEGV" in str(failure.value)
+    assert failure.value.evidence["log.txt"].splitlines()[:2] == ["line 1", "line 2"]
+    assert "Started" in failure.value.evidence["events.txt"]
+    assert "Scheduled" in failure.value.evidence["events.txt"]
+
+
+async def test_an_image_that_comes_late_is_waited_for(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    name = f"late/{tenant.namespace}:1"
+    waited: list[str] = []
+
+    def progress(starting: Starting) -> None:
+        waited.append(starting.waits_for)
+        if "ErrImagePull" in starting.waits_for or "ImagePullBackOff" in starting.waits_for:
+            cluster.kubelet.images.put(name, Image())
+
+    async with fleet(tenant) as found, serve(found, server(tenant, image=name), None, progress=progress) as running:
+        assert running.ended() is None
+    assert any("not found" in words for words in waited)
+
+
+async def test_somebody_elses_job_of_that_name_is_left_alone(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    spec = server(tenant)
+    container = {"name": "x", "image": "local/specsweep:test", "command": ["sleep", "600"]}
+    job = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}, "metadata": {"name": spec.name}}
+    async with cluster.admin() as admin:
+        await admin.create(f"/apis/batch/v1/namespaces/{tenant.namespace}/jobs", job)
+    async with fleet(tenant) as found:
+        with pytest.raises(Conflict, match="is not ours"):
+            async with serve(found, spec, None):
+                pytest.fail("it came")
+    assert ("jobs", spec.name) in await tenant.objects()
+    assert not {kind for kind, _ in await tenant.objects()} & {"services"}
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("create", "jobs"), ("create", "services"), ("watch", "pods")])
+async def test_a_missing_right_is_named(cluster: Cluster, verb: str, resource: str) -> None:
+    tenant = await cluster.tenant(ONE)
+    await tenant.forbid(verb, resource)
+    with pytest.raises(Forbidden, match=f"the right to {verb} {resource}"):
+        async with fleet(tenant) as found, serve(found, server(tenant), None):
+            pytest.fail("it came")
+    assert await tenant.objects() == set()
