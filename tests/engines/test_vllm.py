@@ -8,14 +8,12 @@ import signal
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from greedy import unexplained
 from whole_sweeps import Running, events, finished, measured_points, problems, running, specsweep, until
 
 from specsweep.client.dialects import dialect
-from specsweep.client.trace import PointTrace
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.engines.vllm_env import interpreter
 from specsweep.orchestrator.store import Store
@@ -60,26 +58,35 @@ def joined(values: tuple[int, ...]) -> str:
     return ",".join(map(str, values))
 
 
-def drafting(attempts: list[Attempt]) -> list[tuple[dict[str, Any], PointTrace]]:
-    return [(dict(a.point["axes"]), a.trace()) for a in attempts if a.point["axes"]["drafter"] != "none"]
+# vLLM's server merges chunks when it lags, as it does on a busy machine. Where every step drafts, its list of steps tells how to split them;
+# steps without a draft are not in that list, and then the point must say so.
+MERGED = ("merged_requests", "merge_probe")
+
+
+def unsplit(attempt: Attempt) -> bool:
+    return any(check["name"] == "merged_requests" and not check["ok"] for check in attempt.measurement["checks"])
 
 
 def test_every_point_is_measured_and_its_streams_are_believed(attempts: list[Attempt]) -> None:
     for attempt in attempts:
         assert attempt.measured, attempt.point["error"]
-        assert problems(attempt) == [], attempt.point["axes"]
+        told = MERGED if attempt.point["axes"]["drafter"] not in ALWAYS_DRAFT else ()
+        assert [problem for problem in problems(attempt) if not problem.startswith(told)] == [], attempt.point["axes"]
 
 
 def test_chunks_truth_and_counters_agree_exactly(attempts: list[Attempt]) -> None:
-    for axes, trace in drafting(attempts):
+    for attempt in attempts:
+        axes, trace = attempt.point["axes"], attempt.trace()
+        if axes["drafter"] == "none":
+            continue
         assert trace.counters is not None
         turns = [r.read for r in trace.requests]
         assert {t.outcome for t in turns} == {"ok"}, axes
-        assert {t.step_state for t in turns} <= {"exact", "repaired"}, axes
+        assert {t.step_state for t in turns} <= {"exact", "repaired"} or unsplit(attempt), axes
         assert all(t.notes for t in turns if t.step_state == "repaired")
         assert sum(t.srv_steps or 0 for t in turns) == trace.counters.drafts, axes
         assert sum(t.srv_accepted or 0 for t in turns) == trace.counters.accepted_tokens, axes
-        assert sum(sum(t.step_accepted) for t in turns) == trace.counters.accepted_tokens, axes
+        assert sum(sum(t.step_accepted) for t in turns) == trace.counters.accepted_tokens or unsplit(attempt), axes
         assert sum(len(t.output_ids) for t in turns) == trace.counters.generation_tokens, axes
         per_position = [sum(a > i for t in turns for a in t.srv_accepted_per_step) for i in range(int(axes["draft_length"]))]
         assert per_position == list(trace.counters.accepted_per_pos), axes
