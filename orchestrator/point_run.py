@@ -51,14 +51,14 @@ class Patience:
                 ledger.event("waiting_for_quiet", point_id=point.point_id, busy_share=round(share, 3), at_most_s=wait_s)
             seen.append(share)
             if not self.vain:
-                ledger.progress.waiting(f"waiting for a quiet machine (other processes use {100 * share:.0f} %), at most {wait_s:g} s")
+                ledger.progress.waiting(f"waiting for a quiet machine (its cores are {100 * share:.0f} % busy), at most {wait_s:g} s")
 
         share = await place.quiet(wait_s, busy)
         ledger.progress.waited()
         if seen and share == seen[-1] and not self.vain:
             self.vain = True
             ledger.progress.say(
-                f"the machine did not get quiet in {wait_s:g} s (other processes use {100 * share:.0f} %): points of this session may be invalid "
+                f"the machine did not get quiet in {wait_s:g} s (its cores are {100 * share:.0f} % busy): points of this session may be invalid "
                 f"for it, and wait at most {min(asked, VAIN_WAIT_S):g} s from now on"
             )
         return share
