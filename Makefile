@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: FORCE help demo setup engines control-plane check test test-engines bench peers bench-peers lint types lock clean
+.PHONY: FORCE help demo setup engines control-plane check test test-engines soak bench peers bench-peers lint types lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -48,17 +48,20 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 	MYPYPATH=build/links $(BIN)/mypy --namespace-packages --explicit-package-bases build/links/specsweep
 
 check: lint types ## what to run before every commit, under 3 minutes
-	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not cluster"
+	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster"
 
 test: lint types engines ## everything, with every engine that runs on a CPU
-	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not cluster" --cov=specsweep --cov-report=
-	$(BIN)/pytest -m "(engine or ray or slow) and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster" --cov=specsweep --cov-report=
+	$(BIN)/pytest -m "(engine or ray or slow) and not soak and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 test-engines: $(BIN)/.dev engines ## of the tests, those of vLLM and transformers alone
-	$(BIN)/pytest -m own_env --durations=20
+	$(BIN)/pytest -m "own_env and not soak" --durations=20
 
 control-plane: $(BIN)/.dev ## etcd and Kubernetes for tests/cluster, from Go modules into ~/.cache/specsweep/control-plane (minutes, once)
 	PYTHONPATH=tests $(BIN)/python -m cluster.build
+
+soak: $(BIN)/.dev engines ## what is too long for every commit: real vLLM killed in the middle of points
+	$(BIN)/pytest -m soak
 
 bench: $(BIN)/.dev ## planning time and the client's hot path, as ratios measured in one run
 	PYTHONPATH=tests:tests/analysis:tests/orchestrator $(BIN)/python -m bench

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long a machine takes to make an example says nothing about what is tested.
+settings.register_profile("specsweep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("specsweep")
 
 
 @pytest.fixture(autouse=True)

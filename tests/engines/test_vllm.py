@@ -153,10 +153,11 @@ def kill_in_the_middle_of_point(number: int, word: str, how: int, run: Running, 
     os.kill(run.find(word).pid, how)
 
 
+@pytest.mark.soak
 def test_an_engine_that_is_killed_in_the_middle_of_a_point_is_started_again(tmp_path: Path, cache: Path) -> None:
     """Its engine process, its server, and its server politely: each costs the point in flight and no other."""
     store = tmp_path / "store"
-    longer = ("workload.prompts=12", "workload.osl=200", "batch_size=2", "measure.stall_seconds=10", f"repeats={2 * len(KILLS)}")
+    longer = ("workload.prompts=16", "workload.osl=300", "batch_size=2", "measure.stall_seconds=10", f"repeats={2 * len(KILLS)}")
     words = ("run", "name=kill", *ENGINE, *longer, "target=tiny", "drafter=none", f"store={store}", f"cache={cache}")
     with running(*words) as run:
         for number, (word, how) in enumerate(KILLS):
