@@ -220,6 +220,11 @@ def disrupted(reason: str, message: str) -> dict[str, Any]:
     return seen.with_condition(seen.up(started=300, ready=True), seen.condition("DisruptionTarget", "True", 1, reason, message))
 
 
+def failed(row: str, reason: str, message: str, kind: str, says: str) -> tuple[str, Verdict, str, list[str]]:
+    """A row about a pod that its node ended, with the node's own reason."""
+    return row, verdict(seen.pod("Failed", reason=reason, message=message)), kind, [says]
+
+
 RETRYABLE: list[tuple[str, Verdict, str, list[str]]] = [
     ("evicted", verdict(seen.pod("Failed", reason="Evicted", message=LOW)), "evicted", [LOW, seen.NODE]),
     ("evicted by the API", verdict(disrupted("EvictionByEvictionAPI", "Eviction API: evicting")), "evicted", ["evicting"]),
@@ -232,38 +237,17 @@ RETRYABLE: list[tuple[str, Verdict, str, list[str]]] = [
     ("taken from a lost node", verdict(disrupted("DeletionByTaintManager", "Taint manager: deleting")), "node lost", ["Taint manager"]),
     ("its node is gone", verdict(seen.pod("Failed", reason="NodeLost", message="Node gpu-node-7 is lost")), "node lost", ["is lost"]),
     ("its node is silent", verdict(seen.pod("Unknown")), "node lost", [seen.NODE]),
-    (
-        "node shut down",
-        verdict(seen.pod("Failed", reason="NodeShutdown", message="imminent node shutdown.")),
-        "node shut down",
-        ["shutdown"],
-    ),
-    (
-        "node shut down, newer word",
-        verdict(seen.pod("Failed", reason="Terminated", message="imminent node shutdown.")),
-        "node shut down",
-        ["shutdown"],
-    ),
-    (
+    failed("node shut down", "NodeShutdown", "imminent node shutdown.", "node shut down", "shutdown"),
+    failed("node shut down, newer word", "Terminated", "imminent node shutdown.", "node shut down", "shutdown"),
+    failed(
         "the device plugin refused",
-        verdict(
-            seen.pod("Failed", reason="UnexpectedAdmissionError", message="Allocate failed due to requested number of devices unavailable")
-        ),
+        "UnexpectedAdmissionError",
+        "Allocate failed due to requested number of devices unavailable",
         "refused by the node",
-        ["devices unavailable"],
+        "devices unavailable",
     ),
-    (
-        "taken meanwhile",
-        verdict(seen.pod("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough")),
-        "refused by the node",
-        ["enough"],
-    ),
-    (
-        "the pod's deadline",
-        verdict(seen.pod("Failed", reason="DeadlineExceeded", message="active on the node longer")),
-        "deadline",
-        ["longer"],
-    ),
+    failed("taken meanwhile", "OutOfnvidia.com/gpu", "Node didn't have enough", "refused by the node", "enough"),
+    failed("the pod's deadline", "DeadlineExceeded", "active on the node longer", "deadline", "longer"),
     (
         "the Job's deadline",
         verdict(
