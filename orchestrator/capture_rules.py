@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from specsweep.orchestrator.identity import canonical_json, recipe
+from specsweep.orchestrator.identity import canonical_json, capture, recipe
 
 Config = Mapping[str, Any]
 PADDED_SHARE = 0.02  # of a prompt that may be padding: a cut between tokens, not a text that ended
@@ -28,7 +28,7 @@ _NO_RECORDER = {
 
 
 def captures(config: Config) -> bool:
-    return str(config.get("capture") or "none") != "none"
+    return bool(capture(config))
 
 
 def one_a_start(config: Config) -> bool:

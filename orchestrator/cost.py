@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from specsweep.orchestrator.identity import capture
 from specsweep.orchestrator.points import Point
 
 DEFAULTS: Mapping[str, float] = {
@@ -56,7 +57,7 @@ def point_seconds(config: Mapping[str, Any]) -> float:
 
 def request_count(config: Mapping[str, Any]) -> int:
     """Requests that a point sends: one of ramp-up a slot, then the main ones; a capture sends each prompt once."""
-    if str(config.get("capture") or "none") != "none":
+    if capture(config):
         return int(config["workload"]["prompts"])
     batch = int(config["batch_size"])
     return int(batch + max(config["workload"]["prompts"], config["measure"]["requests_per_slot"] * batch))

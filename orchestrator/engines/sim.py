@@ -24,6 +24,7 @@ from specsweep.client.sim.troubles import Troubles, read_troubles
 from specsweep.client.sim.wire import ABOUT_PATH, WIRES
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.identity import capture
 
 DEFAULT_PRESET = "tiny"
 STEP_CLOCKS = {"llamacpp": "server"}  # tokens of one step come one by one; everywhere else a chunk is a step
@@ -53,7 +54,7 @@ class Sim:
             found.append(("sim_step_truth", f"engine.step_truth={truth}: choose one of {', '.join(STEP_TRUTH)}"))
         try:
             model = load_model(_model(config), str(config["drafter"]["method"]))
-            if config.get("capture", "none") != "none" and not model.target.expert_count:
+            if capture(config) and not model.target.expert_count:
                 known = ", ".join(name for name in presets() if load_model(name).target.expert_count)
                 found.append(
                     ("sim_experts", f"capture={config['capture']}: the model {model.name} is dense; set engine.preset to one of {known}")
@@ -99,7 +100,7 @@ class Sim:
             "draft_length": length,
             "prompts": "prompts.json",
         }
-        capturing = config.get("capture", "none") != "none"
+        capturing = bool(capture(config))
         if capturing:
             settings["expert_layers"] = int((config["target"].get("experts") or {}).get("layers") or DEFAULT_EXPERT_LAYERS)
         return EngineSpec(
