@@ -7,15 +7,11 @@ are read when the engine is idle, before and after; parsing and statistics come 
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.client.actors import ClientPool, Endpoint, PointLoad, PointResult
@@ -27,6 +23,7 @@ from specsweep.client.trace import EngineCounters, PlannedRequest, PointTrace, S
 from specsweep.client.workload import PromptSet
 from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.errors import ConfigError, RequestError
+from specsweep.orchestrator.host_cpu import CpuMeter
 from specsweep.orchestrator.points import Point
 
 IDLE_WAIT_S = 30.0
@@ -110,29 +107,6 @@ async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
             )
         before = now
     return before
-
-
-class CpuMeter:
-    """Whose CPU time a window took, on the host of an engine that runs here."""
-
-    def __init__(self, engine: RunningEngine) -> None:
-        self._engine = engine
-        self._began = time.monotonic()
-        self._engine_s = engine.cpu_seconds()
-        self._busy_s = _busy_seconds()
-
-    def others(self, client_s: float) -> float | None:
-        """The share of all cores that neither the engine nor the clients (``client_s`` seconds) used; None if the engine cannot be seen."""
-        engine_s = self._engine.cpu_seconds()
-        if engine_s is None or self._engine_s is None:
-            return None
-        spent = _busy_seconds() - self._busy_s - (engine_s - self._engine_s) - client_s
-        return max(0.0, spent / ((time.monotonic() - self._began) * (os.cpu_count() or 1)))
-
-
-def _busy_seconds() -> float:
-    times = psutil.cpu_times()
-    return float(times.user + times.system + times.nice)
 
 
 async def measure_point(

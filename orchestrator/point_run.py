@@ -40,8 +40,8 @@ class Patience:
 
     vain: bool = False
 
-    async def quiet(self, place: Cluster, point: Point, ledger: Ledger) -> float | None:
-        """The share of the host's CPU that is still in use, None where nobody looked."""
+    async def quiet(self, place: Cluster, engine: RunningEngine, point: Point, ledger: Ledger) -> float | None:
+        """The share of the host's CPU that others still use, None where nobody looked."""
         asked = 0.0 if point.is_capture else float(point.config["measure"]["quiet_seconds"])  # an untimed point waits for nothing
         wait_s = min(asked, VAIN_WAIT_S) if self.vain else asked
         seen: list[float] = []
@@ -51,14 +51,14 @@ class Patience:
                 ledger.event("waiting_for_quiet", point_id=point.point_id, busy_share=round(share, 3), at_most_s=wait_s)
             seen.append(share)
             if not self.vain:
-                ledger.progress.waiting(f"waiting for a quiet machine (its cores are {100 * share:.0f} % busy), at most {wait_s:g} s")
+                ledger.progress.waiting(f"waiting for a quiet machine (other processes use {100 * share:.0f} %), at most {wait_s:g} s")
 
-        share = await place.quiet(wait_s, busy)
+        share = await place.quiet(engine, wait_s, busy)
         ledger.progress.waited()
         if seen and share == seen[-1] and not self.vain:
             self.vain = True
             ledger.progress.say(
-                f"the machine did not get quiet in {wait_s:g} s (its cores are {100 * share:.0f} % busy): points of this session may be invalid "
+                f"the machine did not get quiet in {wait_s:g} s (other processes use {100 * share:.0f} %): points of this session may be invalid "
                 f"for it, and wait at most {min(asked, VAIN_WAIT_S):g} s from now on"
             )
         return share
@@ -98,7 +98,7 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     ledger.begin(point, len(requests))
-    busy = await bench.patience.quiet(bench.place, point, ledger)
+    busy = await bench.patience.quiet(bench.place, bench.engine, point, ledger)
     ledger.progress.measuring(point, len(requests))
     began, started = time.monotonic(), utc_now()
     gpus_before = gpus()

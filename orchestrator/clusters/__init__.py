@@ -45,8 +45,8 @@ class Cluster(Protocol):
 
     def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AbstractAsyncContextManager[RunningEngine]: ...
 
-    async def quiet(self, wait_s: float, busy: Callable[[float], None] = ...) -> float | None:
-        """Waits, at most so long, until the engine's host is quiet; the share of its CPU that is still in use, None where nobody looked.
+    async def quiet(self, engine: RunningEngine, wait_s: float, busy: Callable[[float], None] = ...) -> float | None:
+        """Waits, at most so long, until the engine's host is quiet; the share of its CPU that others still use, None where nobody looked.
 
         ``busy`` is told that share whenever it was looked at and the host was not quiet.
         """

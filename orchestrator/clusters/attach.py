@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.client.scrape import is_healthy
+from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterTerminal, ConfigError
 from specsweep.orchestrator.fields import endpoint
@@ -61,7 +62,7 @@ class AttachCluster:
             raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
         yield AttachedEngine(self.base_url, spec.model_name, self.headers)
 
-    async def quiet(self, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> None:
+    async def quiet(self, engine: RunningEngine, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> None:
         """What else keeps the engine's host busy cannot be seen from here."""
 
     def host_facts(self) -> dict[str, Any]:

@@ -22,9 +22,11 @@ from typing import Any
 import psutil
 
 from specsweep.client.scrape import is_healthy
+from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.engines import EngineSpec, guard
 from specsweep.orchestrator.engines.verdicts import tail, verdict
 from specsweep.orchestrator.errors import EngineTerminal
+from specsweep.orchestrator.host_cpu import CpuMeter
 
 GUARD = (sys.executable, "-I", "-S", str(Path(guard.__file__)))
 POLL_S = 0.05
@@ -98,8 +100,8 @@ class LocalCluster:
             finally:
                 await _end(process)
 
-    async def quiet(self, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> float | None:
-        """Waits, for a while, until nothing else keeps this machine busy. Returns the share of all cores that is still in use.
+    async def quiet(self, engine: RunningEngine, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> float | None:
+        """Waits, for a while, until nothing else keeps this machine busy. Returns the share of all cores that others still use.
 
         To be called while the engine is idle. Ray and MLflow go on working for some seconds after they are ready, and would be
         measured as a slower engine.
@@ -108,11 +110,11 @@ class LocalCluster:
             return None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        psutil.cpu_percent()
         while True:
+            meter = CpuMeter(engine)
             await asyncio.sleep(QUIET_LOOK_S)
-            share = psutil.cpu_percent() / 100
-            if share <= QUIET_SHARE:
+            share = meter.others(0.0)
+            if share is None or share <= QUIET_SHARE:
                 return share
             busy(share)
             if loop.time() > deadline:

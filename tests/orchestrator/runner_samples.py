@@ -76,7 +76,7 @@ class World:
         finally:
             self.running -= 1
 
-    async def quiet(self, wait_s: float, busy: Callable[[float], None]) -> float | None:
+    async def quiet(self, engine: Engine, wait_s: float, busy: Callable[[float], None]) -> float | None:
         self.waits.append(wait_s)
         if self.busy > 0.1:
             busy(self.busy)

@@ -170,16 +170,29 @@ async def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
             pass
 
 
+class Seen:
+    """An engine whose processes are ``pids``."""
+
+    def __init__(self, *pids: int) -> None:
+        self._processes = [psutil.Process(pid) for pid in pids]
+
+    def cpu_seconds(self) -> float:
+        return sum(sum(p.cpu_times()[:2]) for p in self._processes)
+
+
 async def test_it_waits_for_a_quiet_machine_and_says_how_busy_it_is() -> None:
     spin = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     hogs = [await asyncio.create_subprocess_exec(sys.executable, "-c", spin) for _ in range(os.cpu_count() or 1)]
     try:
         looks: list[float] = []
-        share = await LocalCluster().quiet(0.6, looks.append)
+        share = await LocalCluster().quiet(Seen(), 0.6, looks.append)
         assert share is not None
         assert share > 0.5
         assert looks[-1] == share, "who waits is told how busy it is"
-        assert await LocalCluster().quiet(0) is None
+        own = await LocalCluster().quiet(Seen(*(hog.pid for hog in hogs)), 0.6)
+        assert own is not None
+        assert own < share - 0.1, "what the engine itself does is no reason to wait"
+        assert await LocalCluster().quiet(Seen(), 0) is None
     finally:
         for hog in hogs:
             hog.kill()

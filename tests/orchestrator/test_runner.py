@@ -363,7 +363,7 @@ def test_a_machine_that_never_gets_quiet_is_waited_for_once_a_session_and_that_i
     run(plan, store, world, prepared)
     assert world.waits == [20, point_run.VAIN_WAIT_S, point_run.VAIN_WAIT_S]
     told = capsys.readouterr().err
-    assert told.count("waiting for a quiet machine (its cores are 90 % busy), at most 20 s") == 1
+    assert told.count("waiting for a quiet machine (other processes use 90 %), at most 20 s") == 1
     assert told.count("did not get quiet in 20 s") == 1
     assert kinds(store, plan).count("waiting_for_quiet") == 3
 
