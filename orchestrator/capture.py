@@ -28,7 +28,7 @@ from specsweep.client.workload import PromptSet
 from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.engines.trtllm import CAPTURE_ITERATIONS
 from specsweep.orchestrator.errors import RequestError
-from specsweep.orchestrator.measuring import Measured, in_thread, sampling, until_idle
+from specsweep.orchestrator.measuring import Measured, check_context, in_thread, sampling, until_idle
 from specsweep.orchestrator.points import Point
 
 RECORDER_FOLDER = "routing"  # in the folder of an engine's files
@@ -39,7 +39,11 @@ FILL_ID = 100  # any ordinary token
 
 
 def capture_requests(point: Point, prompts: PromptSet, model: str) -> list[PlannedRequest]:
-    """Every measured prompt once, in its order; there is no ramp, since there is no steady state to wait for."""
+    """Every measured prompt once, in its order; there is no ramp, since there is no steady state to wait for.
+
+    Raises ConfigError for a prompt that the target's context cannot hold.
+    """
+    check_context(point, prompts)
     wire, asked = dialect(point.config["engine"]["dialect"]), sampling(point.config)
     return [
         PlannedRequest(
@@ -52,7 +56,7 @@ def capture_requests(point: Point, prompts: PromptSet, model: str) -> list[Plann
             pass_index=0,
             n_prompt=len(prompt.ids),
             max_tokens=asked.max_tokens,
-            body=wire.request(prompt.ids, dataclasses.replace(asked), model=model),
+            body=wire.request(prompt.ids, asked, model=model),
         )
         for index, prompt in enumerate(prompts.main)
     ]

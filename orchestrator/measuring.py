@@ -49,8 +49,8 @@ def sampling(config: Mapping[str, Any]) -> Sampling:
     )
 
 
-def requests_of(point: Point, prompts: PromptSet, model: str) -> list[PlannedRequest]:
-    """Raises ConfigError if the workload has too few prompts, or one that the target's context cannot hold."""
+def check_context(point: Point, prompts: PromptSet) -> None:
+    """Raises ConfigError if the target's context cannot hold a prompt and its answer."""
     config = point.config
     limit, osl = config["target"].get("max_model_len"), int(config["workload"]["osl"])
     longest = max((*prompts.main, *prompts.ramp), key=lambda prompt: len(prompt.ids))
@@ -59,6 +59,12 @@ def requests_of(point: Point, prompts: PromptSet, model: str) -> list[PlannedReq
             f"prompt {longest.prompt_id} has {len(longest.ids)} tokens of the target (ISL {point.axes['isl']} counts o200k_base); with "
             f"workload.osl={osl} that is more than target.max_model_len={limit}; use a smaller isl or workload.osl"
         )
+
+
+def requests_of(point: Point, prompts: PromptSet, model: str) -> list[PlannedRequest]:
+    """Raises ConfigError if the workload has too few prompts, or one that the target's context cannot hold."""
+    config = point.config
+    check_context(point, prompts)
     try:
         return plan_requests(
             prompts.main,

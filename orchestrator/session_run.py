@@ -100,8 +100,8 @@ class SessionRun:
         for point in tuple(self.left):
             try:
                 prompts = await asyncio.to_thread(self.preparation.prompts, point)
-                planned = requests_of(point, prompts, model_name(point))
-                self._requests[point.point_id] = capture_requests(point, prompts, model_name(point)) if point.is_capture else planned
+                plan = capture_requests if point.is_capture else requests_of
+                self._requests[point.point_id] = plan(point, prompts, model_name(point))
             except RunError:
                 raise
             except SpecsweepError as error:

@@ -15,8 +15,9 @@ T = TypeVar("T")  # what an engine says of its own steps, beside the chunks
 def read_answer(
     exchange: Exchange,
     n_prompt: int | None,
+    draft_length: int | None,
     chunks: Callable[[Sequence[tuple[int, Json]], Turn], tuple[str, T]],
-    steps: Callable[[Turn, T, str], None],
+    steps: Callable[[Turn, T, int | None, str], None],
     *,
     counts_all: Callable[[Turn], bool],
 ) -> Turn:
@@ -31,7 +32,7 @@ def read_answer(
         if stream is None:
             return
         finish, truth = chunks(stream.events, turn)
-        steps(turn, truth, finish)
+        steps(turn, truth, draft_length, finish)
         turn.step_coalesced = coalesced(turn.step_t_ns)
         judge(turn, stream, exchange, terminated=stream.done, finish=finish, n_prompt=n_prompt, counts_all=counts_all(turn))
 

@@ -51,13 +51,7 @@ class Sglang:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: tokens that one step can accept at most (a tree verifies more nodes); 0: nothing is drafted."""
-        return read_answer(
-            exchange,
-            n_prompt,
-            _chunks,
-            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
-            counts_all=lambda turn: False,
-        )
+        return read_answer(exchange, n_prompt, draft_length, _chunks, fill_steps, counts_all=lambda turn: False)
 
     def counters(self, metrics_text: str) -> EngineCounters:
         """Verify calls are counted from 0.5.23 on, accepted tokens nowhere: those are in each request's last event."""

@@ -44,13 +44,7 @@ class TrtLlm:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: 0 says that nothing is drafted; None that it is not known."""
-        return read_answer(
-            exchange,
-            n_prompt,
-            _chunks,
-            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
-            counts_all=lambda turn: True,
-        )
+        return read_answer(exchange, n_prompt, draft_length, _chunks, fill_steps, counts_all=lambda turn: True)
 
     def counters(self, metrics_text: str) -> EngineCounters:
         """Draft and accepted tokens only (newer versions); there is no counter of verify steps and none by position."""

@@ -50,13 +50,7 @@ class Vllm:
 
     def read(self, exchange: Exchange, *, draft_length: int | None, n_prompt: int | None) -> Turn:
         """``draft_length``: 0 says that nothing is drafted; None that it is not known."""
-        return read_answer(
-            exchange,
-            n_prompt,
-            _chunks,
-            lambda turn, truth, finish: fill_steps(turn, truth, draft_length, finish),
-            counts_all=lambda turn: turn.ids_complete,
-        )
+        return read_answer(exchange, n_prompt, draft_length, _chunks, fill_steps, counts_all=lambda turn: turn.ids_complete)
 
     def counters(self, metrics_text: str) -> EngineCounters:
         page = parse(metrics_text)
