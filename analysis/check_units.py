@@ -1,7 +1,8 @@
 """What a check's value is counted in, so that no check is ever printed as a bare number.
 
 The files keep the plain value and limit, shares as fractions of 1; a person reads ``19.6 % of a request's time (limit 1 %)``. The names are
-those of :mod:`specsweep.analysis.checks`; results of another version may hold a name that is not known here, which is then printed plainly.
+those of :mod:`specsweep.analysis.checks` and the modules beside it; results of another version may hold a name that is not known here, which
+is then printed plainly.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ CHECK_UNITS: Mapping[str, CheckUnit] = {
     "client_lag_step_p50": _share("of the median step time"),
     "client_lag_step_p99": _share("of the median step time"),
     "client_core": _share("of a core"),
+    "clock_bound": _share("of output TPS"),
+    "clock_bound_step": _share("of step_ms_decode"),
     "other_work": _share("of the host's CPU time"),
     "prompt_tokens": CheckUnit("requests"),
     "preemptions": CheckUnit("requests"),

@@ -13,6 +13,7 @@ import numpy as np
 
 from specsweep.analysis import acceptance, checks, official, timing
 from specsweep.analysis.check import Check
+from specsweep.analysis.clock_checks import clock_checks
 from specsweep.analysis.columns import columns, output_tokens
 from specsweep.analysis.residency import residency_checks
 from specsweep.analysis.sections import (
@@ -118,6 +119,7 @@ def _checks(
             step_ms=step_times.median_ms or per_token_ms,
             server_clock=server,
         ),
+        *clock_checks(trace.actors, window.seconds, step_times.clock_share),
         checks.other_work_check(facts.other_cpu_share),
         checks.prompt_check(trace.requests, ids_sent=trace.meta.get("dialect") != "openai_chat"),
         checks.cache_check(trace.counters),

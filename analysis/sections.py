@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from specsweep.analysis import acceptance, checks, timing
+from specsweep.analysis.clock_checks import step_share
 from specsweep.analysis.columns import Requests, columns, sums_by
 from specsweep.analysis.loops import loops
 from specsweep.analysis.metrics import QUANTILES, quantile_name
@@ -181,6 +182,7 @@ class StepTimes:
     median_ms: float | None = None
     coalesced_share: float | None = None
     tpot_ms: float | None = None  # of the requests started in the window, by the steps' clock
+    clock_share: float | None = None  # by which step_ms_decode could move, for what is not known of the clients' clocks
 
 
 def write_step_times(sheet: Sheet, chosen: Selection, trace: PointTrace, window: Window, facts: PointFacts, no_steps: str) -> StepTimes:
@@ -207,7 +209,8 @@ def write_step_times(sheet: Sheet, chosen: Selection, trace: PointTrace, window:
                 sheet.put(quantile_name(stem, q), None, reason=f"{coalesced:.1%} of the steps arrived together with the one before")
             else:
                 _quantile(sheet, quantile_name(stem, q), sample, q)
-    return StepTimes(float(np.median(gaps.ms)), coalesced, _tpot_by_steps(chosen.timed, server))
+    by_clocks = step_share(gaps, trace.requests, trace.actors)
+    return StepTimes(float(np.median(gaps.ms)), coalesced, _tpot_by_steps(chosen.timed, server), by_clocks)
 
 
 def _tpot_by_steps(timed: Sequence[RequestTrace], server: bool) -> float | None:

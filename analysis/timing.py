@@ -14,7 +14,7 @@ Requests in flight share steps, so every interval here is clustered two ways, by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -273,13 +273,21 @@ def inside(gaps: Gaps, window: Window) -> Mask:
     return np.asarray((gaps.begin >= window.open_ns) & (gaps.end <= window.close_ns))
 
 
-def undisturbed(gaps: Gaps, everybody: Sequence[RequestTrace]) -> Mask:
-    """Gaps that overlap nobody's send → first token. A request that never had a first token disturbs until its end."""
-    starts = np.array([r.t_send_ns for r in everybody], dtype=np.int64)
-    stops = np.array([r.read.chunk_t_ns[0] if r.read.chunk_t_ns else max(r.t_end_ns, r.t_send_ns) for r in everybody], dtype=np.int64)
+def undisturbed(gaps: Gaps, everybody: Sequence[RequestTrace], late_ns: Mapping[int, int] | None = None) -> Mask:
+    """Gaps that overlap nobody's send → first token. A request that never had a first token disturbs until its end.
+
+    ``late_ns``: as if the stamps of these actors were so much later.
+    """
+    late = late_ns or {}
+    shift = np.array([late.get(r.actor, 0) for r in everybody], dtype=np.int64)
+    starts = np.array([r.t_send_ns for r in everybody], dtype=np.int64) + shift
+    stops = (
+        np.array([r.read.chunk_t_ns[0] if r.read.chunk_t_ns else max(r.t_end_ns, r.t_send_ns) for r in everybody], dtype=np.int64) + shift
+    )
+    own = np.array([late.get(r.actor, 0) for r in gaps.requests.rows], dtype=np.int64)[gaps.request]
     order = np.argsort(starts, kind="stable")
     starts, stops = starts[order], np.maximum.accumulate(stops[order])
     # Of the prefills that began before a gap's end, did the one that lasted longest reach into it?
-    before = np.searchsorted(starts, gaps.end, side="left")
+    before = np.searchsorted(starts, gaps.end + own, side="left")
     reach = np.where(before > 0, stops[np.maximum(before - 1, 0)], 0)
-    return np.asarray(reach <= gaps.begin)
+    return np.asarray(reach <= gaps.begin + own)

@@ -14,7 +14,8 @@ What Ray does by default and what is done about it here:
   which Ray's core must be told to read again: it reads its environment once, at whatever import of Ray came first.
 * It writes an access token to the home directory, and logs to ``/tmp/ray`` for ever. Token and folder are ours here.
 
-Nothing of the working folder is shipped: there is no ``runtime_env``, the workers run this same environment.
+Nothing of the working folder is shipped: there is no ``runtime_env``, hooks that would make one are off, and the workers run this same
+environment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ import psutil
 
 from specsweep.client import reaper
 
-_OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond
+OBJECT_STORE_BYTES = 512 * 1024**2  # traces pass through it; it spills to disk beyond
 _LONGEST_TEMP_PATH = 40  # Ray puts unix sockets below it, whose paths end at 107 bytes
 _SYSTEM_CONFIG = {
     "enable_worker_prestart": False,
@@ -44,29 +45,31 @@ _SYSTEM_CONFIG = {
     "enable_metrics_collection": False,
     "worker_niceness": 0,
 }
-_ENVIRONMENT: dict[str, str | None] = {
+QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.CRITICAL, "runtime_env": {}}
+OWN_NODE: dict[str, str | None] = {
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # it prints a stack of Ray's core at a TERM that we handle ourselves
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR": None,  # inside somebody's Ray job: its runtime environment is not ours
+    "RAY_RUNTIME_ENV_HOOK": None,  # adds to the runtime environment what a platform likes to ship
+}
+_PRIVATE: dict[str, str | None] = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_AUTH_TOKEN_PATH": None,
-    "RAY_JOB_CONFIG_JSON_ENV_VAR": None,  # inside somebody's Ray job: its runtime environment is not ours
 }
 
 
-class LocalRay:
-    """Starts Ray at the first :meth:`start`, again if it has died, and ends everything of it in :meth:`stop`."""
+class RayNode:
+    """A Ray that this process uses through a node of its own. It lives until :meth:`stop`, which ends everything of it."""
 
-    def __init__(self, address: str | None = None) -> None:
-        self._address = address  # of a running Ray to join; None: our own node
+    def __init__(self) -> None:
         self._folder = ""
         self._reaper: subprocess.Popen[bytes] | None = None
         self._release = threading.Event()
         self._nodes: list[psutil.Process] = []
         self._joined = False
 
-    def start(self, num_cpus: int, num_gpus: int = 0) -> None:
-        """What the node may hand out. Raises ``RuntimeError`` with Ray's words if it does not come up."""
+    def _begin(self, init: Callable[[], None]) -> None:
         if self._joined:
             if self.alive:
                 return
@@ -79,7 +82,8 @@ class LocalRay:
 
         def keep() -> None:
             try:
-                self._init(num_cpus, num_gpus)
+                init()
+                _check_that_nothing_is_shipped()
             except BaseException as error:
                 failure.append(error)
             ready.set()
@@ -94,17 +98,16 @@ class LocalRay:
 
     @property
     def alive(self) -> bool:
-        """Whether the node's processes are there. (Of a Ray that we only joined, that is for Ray to say.)"""
-        return self._joined and all(_runs(p) for p in self._nodes)
+        """Whether the node's processes are there."""
+        return self._joined and all(runs(p) for p in self._nodes)
 
     def stop(self) -> None:
         """Safe to call at any time, and again."""
         if not self._joined:
             return
-        import ray
-
         self._joined = False
-        ray.shutdown()
+        if (ray := sys.modules.get("ray")) is not None:  # importing it may be what failed
+            ray.shutdown()
         self._nodes = []
         self._release.set()
         if self._reaper is not None:
@@ -113,14 +116,8 @@ class LocalRay:
             self._reaper.wait()
             self._reaper = None
 
-    def _init(self, num_cpus: int, num_gpus: int) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.CRITICAL}
-        if self._address is not None:
-            import ray
-
-            _silence()
-            ray.init(address=self._address, **quiet)
-            return
+    def _make_folder(self) -> None:
+        """Ray's folder, and the program that ends what has a file open below it when we end."""
         if not self._folder:
             short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH else "/tmp"
             self._folder = tempfile.mkdtemp(prefix="specsweep-ray-", dir=short)
@@ -133,27 +130,39 @@ class LocalRay:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+class LocalRay(RayNode):
+    """A private Ray of one node. Starts at the first :meth:`start`, and again if it has died."""
+
+    def start(self, num_cpus: int, num_gpus: int = 0) -> None:
+        """What the node may hand out. Raises ``RuntimeError`` with Ray's words if it does not come up."""
+        self._begin(lambda: self._init(num_cpus, num_gpus))
+
+    def _init(self, num_cpus: int, num_gpus: int) -> None:
+        self._make_folder()
         before = {p.pid for p in psutil.Process().children()}
-        with _environment(_ENVIRONMENT), _groups_of_their_own():
+        with environment(OWN_NODE | _PRIVATE), groups_of_their_own():
             import ray
 
-            _silence()
-            _read_token_again()
+            silence()
+            ship_nothing()
+            read_token_again()
             ray.init(
                 address="local",  # the default is to join a Ray that RAY_ADDRESS or a file names
                 num_cpus=num_cpus,
                 num_gpus=num_gpus,
                 include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
+                object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=self._folder,
                 _system_config=_SYSTEM_CONFIG,
-                **quiet,
+                **QUIET,
             )
         own = [p for p in psutil.Process().children() if p.pid not in before]
         self._nodes = [p for p in own if p.name() in ("raylet", "gcs_server")]
 
 
-def _silence() -> None:
+def silence() -> None:
     """After the import of Ray, which sets its log level. The driver also prints every worker death to stdout, whatever
     ``log_to_driver`` says, and has no setting against it."""
     logging.getLogger("ray").setLevel(logging.CRITICAL)
@@ -163,7 +172,7 @@ def _silence() -> None:
         worker.print_to_stdstream = lambda *_args, **_kwargs: None
 
 
-def _read_token_again() -> None:
+def read_token_again() -> None:
     """As Ray's own tools do it. Without it a core that was imported before the token stood there gets no client in."""
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
@@ -171,8 +180,23 @@ def _read_token_again() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
+def ship_nothing() -> None:
+    """After the import of Ray, which has looked at its environment by then. Under ``uv run`` it uploads the working folder to every node
+    and starts workers with it."""
+    from ray._private import ray_constants
+
+    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
+
+
+def _check_that_nothing_is_shipped() -> None:
+    import ray
+
+    if shipped := dict(ray.get_runtime_context().runtime_env):
+        raise RuntimeError(f"Ray would run the clients in a runtime environment that is not ours: {shipped}")
+
+
 @contextmanager
-def _groups_of_their_own() -> Iterator[None]:
+def groups_of_their_own() -> Iterator[None]:
     """Processes that are started meanwhile lead their own process groups.
 
     Whoever stops a job signals its whole group (``timeout``, systemd, Slurm). Ray's node would die of that before we have said
@@ -192,7 +216,7 @@ def _groups_of_their_own() -> Iterator[None]:
         subprocess.Popen.__init__ = original  # type: ignore[method-assign]
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -202,13 +226,13 @@ def _runs(process: psutil.Process) -> bool:
 def process_runs(pid: int) -> bool:
     """Whether a process of this host is alive; a zombie is not."""
     try:
-        return _runs(psutil.Process(pid))
+        return runs(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return False
 
 
 @contextmanager
-def _environment(values: dict[str, str | None]) -> Iterator[None]:
+def environment(values: dict[str, str | None]) -> Iterator[None]:
     """``values`` for a time; None: not set."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)

@@ -5,8 +5,9 @@ knows more of the other. A trace is stored as Parquet, one row a turn (a request
 happens more than once in a turn. Facts that belong to the whole point (batch size, the actors' reports) travel in the
 file's metadata, so that a trace is a complete record by itself: every number of a measurement can be recomputed from it.
 
-Times are CLOCK_MONOTONIC nanoseconds of the host that ran the client. Unknown integers are ``None`` (scalars) or -1
-(inside lists); nothing unknown is ever written as 0.
+Times are CLOCK_MONOTONIC nanoseconds of the coordinator's host, the one that gave the start. Stamps of client processes with
+another clock are translated to it (:mod:`specsweep.client.clock`); their reports say how, and how far off that may be. Unknown
+integers are ``None`` (scalars) or -1 (inside lists); nothing unknown is ever written as 0.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 
 from specsweep.client.trace_table import require_columns
 
-TRACE_SCHEMA_VERSION = 1
+TRACE_SCHEMA_VERSION = 2  # 2: reports of client processes name their clocks; 1: all of one host
 
 Phase = Literal["ramp", "main"]
 Outcome = Literal["ok", "failed"]
@@ -154,6 +155,10 @@ class ActorReport:
     lag_samples: int
     connections: int
     retries: int
+    clock: str = ""  # which clock its stamps were taken on; "": the coordinator's own
+    clock_offset_ns: int = 0  # that clock minus the coordinator's, as the window began
+    clock_drift_ppm: float = 0.0  # how much faster it ran
+    clock_bound_ns: int = 0  # no translated stamp is further than that from its true moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from specsweep.k8s.config import Access, find_access
 from specsweep.k8s.errors import Conflict, Expired, NotFound, Outdated
 from specsweep.k8s.manifests import content_of
 from specsweep.k8s.names import carries
-from specsweep.k8s.resources import EVENTS, MERGE_PATCH, METADATA_ONLY, PODS, Request, Resource, Verb, resource_of
+from specsweep.k8s.resources import EVENTS, JOBS, MERGE_PATCH, METADATA_ONLY, PODS, Request, Resource, Verb, resource_of
 from specsweep.k8s.transport import Manners, Transport
 
 FIELD_MANAGER = "specsweep"
@@ -135,7 +135,9 @@ class Api:
 
     async def delete(self, resource: Resource, name: str, *, uid: str | None = None, grace_s: int | None = None) -> None:
         """Asks for the end of an object and of what it owns; returns at once. One that is not there, or is another by now, is fine."""
-        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        # A Job is to stay until its pods are gone. What a Service owns (its EndpointSlices) nobody needs to wait for.
+        policy = "Foreground" if resource is JOBS else "Background"
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         if grace_s is not None:

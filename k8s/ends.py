@@ -48,6 +48,7 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "evicted",
     "TerminationByKubelet": "evicted",
 }
+SUSPENDED_AGAIN = Retryable("its Job was suspended again: its queue gave the quota to another one", "preempted")
 _OWN_LIMIT = re.compile(r"exceed(?:s|ed) (?:the |its )?(?:total |local |ephemeral |storage )*limit", re.IGNORECASE)
 _CANNOT_RUN = ("StartError", "ContainerCannotRun")
 _CANNOT_RUN_CODES = (126, 127)
@@ -76,7 +77,7 @@ def disruption(pod: Pod, job: Job | None, main: str) -> Retryable | Terminal | N
     if pod.phase == "Unknown":
         return Retryable(f"its state is not known{where}: the node does not answer{words}", "node lost")
     if job is not None and job.suspended:
-        return Retryable("its Job was suspended again: its queue gave the quota to another one", "preempted")
+        return SUSPENDED_AGAIN
     if (end := job_end(job)) is not None and end.kind != "pod gone":
         return end
     if pod.deleted:
@@ -127,13 +128,26 @@ def _program_end(
         return Terminal(f"{how}: {state.message or _tail(log)}; the image does not have that command, or may not run it", "command")
     if state.reason == "ContainerStatusUnknown":
         return Retryable(f"{how}: {state.message}", "node lost")
+    if any("failed startup probe" in event.message for event in events):
+        return _too_slow(state, events, log, classify)
     if (cause := classify(log)) is not None:
         kind = Retryable if cause.retryable else Terminal
         return kind(f"{how}: {cause.kind}: {cause.message}", cause.kind)
-    if any("failed startup probe" in event.message for event in events):
-        return Terminal(f"was not healthy within its startup budget and was killed for it; it wrote: {_tail(log)}", "never healthy")
     killed = state.exit_code in (137, 143)
     return Retryable(f"{how}; no known cause. Its last lines: {_tail(log)}", "killed" if killed else "unknown", once=True)
+
+
+def _too_slow(state: Terminated, events: Sequence[Event], log: str, classify: Callable[[str], LogCause | None]) -> Terminal:
+    """The kubelet's doing, whatever a program that is told to end writes last: often that somebody had pressed a key."""
+    ran = f" after {state.ran_s:.0f} s" if state.ran_s is not None else ""
+    probe = next((event.message for event in reversed(events) if event.message.startswith("Startup probe failed")), "")
+    words = f" ({probe})" if probe else ""
+    cause = classify(log)
+    known = f"Its log names a cause: {cause.message}" if cause is not None else f"It wrote: {_tail(log)}"
+    return Terminal(
+        f"its startup probe had it killed{ran}, before it was healthy{words}; a load that is merely slow needs a larger startup budget. {known}",
+        "never healthy",
+    )
 
 
 def _in_words(state: Terminated) -> str:

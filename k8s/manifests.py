@@ -21,7 +21,7 @@ from typing import Any
 from specsweep.k8s.merge import MAIN, with_template
 from specsweep.k8s.names import CONTENT
 from specsweep.k8s.podspec import FILES_DIR, pod_template
-from specsweep.k8s.specs import Owner, PrefetchSpec, ServerSpec, SweepSpec
+from specsweep.k8s.specs import Owner, PrefetchSpec, ServerSpec, SweepSpec, file_key
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -118,7 +118,8 @@ def _job(spec: ServerSpec | SweepSpec | PrefetchSpec, owner: Owner | None, templ
 def _files(spec: ServerSpec | SweepSpec | PrefetchSpec, owner: Owner | None) -> list[Manifest]:
     if not spec.program.files:
         return []
-    return [_stamped({"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(spec, owner), "data": dict(spec.program.files)})]
+    data = {file_key(name): text for name, text in spec.program.files.items()}
+    return [_stamped({"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(spec, owner), "data": data})]
 
 
 def _metadata(spec: ServerSpec | SweepSpec | PrefetchSpec, owner: Owner | None) -> Manifest:

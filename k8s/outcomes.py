@@ -11,6 +11,7 @@ class Starting:
     waits_for: str
     since: datetime | None  # on the cluster's clock
     until: datetime | None  # when waiting turns into an end; None: not known
+    kind: str = ""  # of the end that it then is
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Terminated:
     signal: int | None
     reason: str
     message: str  # the log's last lines, or what the program left for us; without secrets
+    ran_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,9 @@ def _state(obj: Mapping[str, Any]) -> Waiting | Running | Terminated | None:
     if "terminated" in obj:
         ended = _object(obj["terminated"])
         code, signal = _number(ended.get("exitCode")), _number(ended.get("signal"))
-        return Terminated(code, signal, _text(ended.get("reason")), redacted(_text(ended.get("message")).strip()))
+        began, over = read_time(ended.get("startedAt")), read_time(ended.get("finishedAt"))
+        ran_s = (over - began).total_seconds() if began is not None and over is not None else None
+        return Terminated(code, signal, _text(ended.get("reason")), redacted(_text(ended.get("message")).strip()), ran_s)
     if "running" in obj:
         return Running(read_time(_object(obj["running"]).get("startedAt")))
     if "waiting" in obj:

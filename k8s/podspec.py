@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsweep.k8s.merge import MAIN
-from specsweep.k8s.specs import PrefetchSpec, Program, ServerSpec, SweepSpec
+from specsweep.k8s.specs import PrefetchSpec, Program, ServerSpec, SweepSpec, file_key
 
 FILES_DIR = "/etc/specsweep"
 SCRATCH_DIR = "/scratch"
@@ -72,12 +72,25 @@ def pod_template(
             "volumes": volumes,
             **({"nodeSelector": chosen} if chosen else {}),
             **({"tolerations": [dict(item) for item in tolerated]} if tolerated else {}),
+            **({"securityContext": _group(program.run_as_user)} if program.run_as_user else {}),
+            **({"affinity": _away_from(place.avoid_nodes)} if place.avoid_nodes else {}),
             **({"runtimeClassName": place.runtime_class} if place.runtime_class else {}),
             **({"priorityClassName": place.priority_class} if place.priority_class else {}),
             **({"imagePullSecrets": [{"name": name} for name in place.image_pull_secrets]} if place.image_pull_secrets else {}),
             **(pod or {}),
         },
     }
+
+
+def _group(user: int) -> dict[str, Any]:
+    """Volumes of block devices belong to root; a program that is not root may write them through its group."""
+    return {"fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"}
+
+
+def _away_from(nodes: Sequence[str]) -> dict[str, Any]:
+    """A preference and no condition: a node that failed once is better than none."""
+    terms = [{"weight": 100, "preference": {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [n]}]}} for n in nodes]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def _files_hash(program: Program) -> dict[str, str]:
@@ -112,7 +125,9 @@ def _volumes(spec: ServerSpec | SweepSpec | PrefetchSpec, shm: str | None) -> tu
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if spec.program.files:
-        volumes.append({"name": "files", "configMap": {"name": spec.name}})
+        paths = [{"key": file_key(name), "path": name} for name in sorted(spec.program.files)]
+        folders = any("/" in name for name in spec.program.files)
+        volumes.append({"name": "files", "configMap": {"name": spec.name, **({"items": paths} if folders else {})}})
         mounts.append({"name": "files", "mountPath": FILES_DIR, "readOnly": True})
     # One volume a claim, read-only only if all its mounts are: a claim that is attached read-only cannot be written by another mount.
     claims = {mount.claim: i for i, mount in reversed(list(enumerate(spec.program.claims)))}

@@ -25,7 +25,27 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"  # from NVIDIA's GPU feature discov
 MAX_FILES_BYTES = 1_000_000  # of a ConfigMap: 1 MiB with its metadata
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
-_FILE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,253}")
+_FILE_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_\-][A-Za-z0-9._\-]*(/[A-Za-z0-9_\-][A-Za-z0-9._\-]*)*")
+_LONGEST_KEY = 253  # of a ConfigMap
+
+
+def file_key(name: str) -> str:
+    """What a file is called in its ConfigMap, whose keys have no folders. No file's name has ``..`` in it, so no two files share a key."""
+    return name.replace("/", "..")
+
+
+def file_name(key: str) -> str:
+    """The file of a key that :func:`file_key` gave."""
+    return key.replace("..", "/")
+
+
+def check_files(files: Mapping[str, str]) -> None:
+    """Raises SpecError for names or a size that no ConfigMap can have."""
+    for name in files:
+        fits = _FILE_NAME.fullmatch(name) is not None and len(file_key(name)) <= _LONGEST_KEY
+        _need(fits, "files", name, "names of files and folders have letters, digits, '.', '_' and '-', begin with no '.', and have no '..'")
+    size = sum(len(name) + len(text.encode()) for name, text in files.items())
+    _need(size <= MAX_FILES_BYTES, "files", f"{size} bytes", f"a ConfigMap holds {MAX_FILES_BYTES}; put large files on a volume")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +75,7 @@ class Program:
     memory: str
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: Mapping[str, SecretRef] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  # name → text
+    files: Mapping[str, str] = field(default_factory=dict)  # name, which may have folders in it → text
     claims: tuple[ClaimMount, ...] = ()
     extra_resources: Mapping[str, str] = field(default_factory=dict)  # ephemeral-storage, rdma/…
     capabilities: tuple[str, ...] = ()  # added to none: IPC_LOCK for RDMA
@@ -77,12 +97,7 @@ class Program:
                     f"env.{name} holds a secret as a plain value, which everybody could read in the pod; put it into a Secret "
                     f"(kubectl create secret generic NAME --from-literal=KEY=…) and refer to it by name and key"
                 )
-        for name in self.files:
-            _need(
-                _FILE_NAME.fullmatch(name) is not None, "files", name, "a file's name has letters, digits, '.', '_' and '-', and no folders"
-            )
-        size = sum(len(name) + len(text.encode()) for name, text in self.files.items())
-        _need(size <= MAX_FILES_BYTES, "files", f"{size} bytes", f"a ConfigMap holds {MAX_FILES_BYTES}; put large files on a volume")
+        check_files(self.files)
         paths = [mount.mount_path for mount in self.claims]
         for path in paths:
             _need(path.startswith("/") and ":" not in path, "claims.mount_path", path, "give an absolute path")
@@ -100,6 +115,7 @@ class Placement:
     priority_class: str | None = None
     queue: str | None = None  # of Kueue; None: straight to the scheduler
     queue_priority: str | None = None  # Kueue's WorkloadPriorityClass
+    avoid_nodes: tuple[str, ...] = ()  # taken only if no other node will do
     template: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

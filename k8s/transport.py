@@ -1,8 +1,9 @@
 """One request to the API server and its answer, with the manners that a server of many clients asks for.
 
 Every call has a timeout. What may heal is asked again with a growing pause and jitter: 429 (no earlier than ``Retry-After`` says),
-5xx, a lost connection, no answer; for as long as ``patience_s``, which is to outlive a restart of the API server. That is safe for
-every verb here: a create that was done and whose answer got lost meets itself as 409, a delete as 404.
+5xx, a lost connection, no answer, a refusal of what was granted before (:mod:`specsweep.k8s.grants`); for as long as ``patience_s``,
+which is to outlive a restart of the API server. That is safe for every verb here: a create that was done and whose answer got lost
+meets itself as 409, a delete as 404.
 
 The official client does what is tedious (TLS, proxies, tokens that are renewed); requests and answers are JSON. Answers carry the
 server's time, which :meth:`Transport.now` keeps: deadlines of pods are on the cluster's clock, not on this machine's.
@@ -26,6 +27,7 @@ from kubernetes.aio.client import ApiClient
 from specsweep.k8s.answers import RETRIED, error_of, retry_after_s
 from specsweep.k8s.config import Access
 from specsweep.k8s.errors import AccessError, ApiError, Unauthorized, Unreachable
+from specsweep.k8s.grants import Grants
 from specsweep.k8s.resources import Request
 
 USER_AGENT = "specsweep"
@@ -39,6 +41,7 @@ class Manners:
     patience_s: float = 180.0  # of all attempts
     first_pause_s: float = 0.25
     longest_pause_s: float = 10.0
+    doubt_s: float = 30.0  # a refusal of what was granted before is not believed for that long
 
     def pause_s(self, attempt: int) -> float:
         """Before the attempt after ``attempt`` failed ones: doubled each time, between half and all of it."""
@@ -54,6 +57,7 @@ class Transport:
         self._client = _client(access)
         self._renew = renew
         self._offset = timedelta()
+        self._grants = Grants(self.manners.doubt_s)
 
     async def __aenter__(self) -> Transport:
         return self
@@ -84,12 +88,13 @@ class Transport:
                 error = _unreachable(request, lost)
             else:
                 if 200 <= status < 300:
+                    self._grants.granted(request.right)
                     return body
                 error = error_of(status, body, request)
                 if isinstance(error, Unauthorized) and not renewed and await self._renewed():
                     renewed = True
                     continue
-                if status not in RETRIED:
+                if status not in RETRIED and not self._grants.doubts(error, request.right, loop.time()):
                     raise error
                 wait_s = retry_after_s(headers)
             pause = max(wait_s, self.manners.pause_s(attempt))
@@ -111,7 +116,10 @@ class Transport:
                 error = error_of(response.status, await response.read(), request)
                 if isinstance(error, Unauthorized) and await self._renewed():
                     raise aiohttp.ClientError("credentials were renewed")
+                if self._grants.doubts(error, request.right, asyncio.get_running_loop().time()):
+                    raise aiohttp.ClientError(f"refused what was granted before: {error.message}")
                 raise error
+            self._grants.granted(request.right)
             yield response.content
         finally:
             response.close()  # not released: what is left of the stream is not wanted

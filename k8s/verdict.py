@@ -6,7 +6,8 @@
     Terminal    it will not come in this form; the reason says what to change
 
 Kubernetes itself tries again to pull an image, to mount a volume, to find a node. So those troubles are Starting with a deadline
-and not an end: starting anew would only begin its back-off again. When the deadline is over, they are Terminal.
+and not an end: starting anew would only begin its back-off again. When the deadline is over, they are Terminal. What no waiting heals
+(:mod:`specsweep.k8s.pulls`) is an end at once: a pod that waits holds its GPUs.
 
 Times are compared on the cluster's clock: ``now`` must come from the API server, not from this machine. Reasons quote the
 scheduler and the kubelet in their own words. What an engine's log means is told by ``classify``: this room knows no engines.
@@ -14,16 +15,19 @@ scheduler and the kubelet in their own words. What an engine's log means is told
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from specsweep.k8s.ends import LogCause, disruption, ended, job_end
+from specsweep.k8s.ends import SUSPENDED_AGAIN, LogCause, disruption, ended, job_end
 from specsweep.k8s.merge import MAIN
 from specsweep.k8s.outcomes import Ready, Retryable, Starting, Terminal, Verdict
 from specsweep.k8s.pods import Event, Job, Pod, Running, Terminated, Waiting, read_event, read_job, read_pod
+from specsweep.k8s.pulls import pull_end
+from specsweep.k8s.scheduling import LATE_S, advice, fits_nowhere
 
 _FINAL_WAITS = {
     "InvalidImageName": ("image", "correct the image's name"),
@@ -34,7 +38,13 @@ _FINAL_WAITS = {
     "RunContainerError": ("container", "correct the command, the runtime class or the pod template"),
 }
 _PULL_WAITS = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
+QUOTA = "quota"
 _CREATING = ("ContainerCreating", "PodInitializing", "")
+# "Multi-Attach error for volume …" until 1.36, "Waiting for detach for volume …" since; what follows is the same.
+_ONE_NODE = re.compile(r"Multi-Attach error|already (?:used by|exclusively attached to one)")
+_HELD_ELSEWHERE = (
+    "that volume can be on one node at a time (ReadWriteOnce): end the pod that has it, or use one of ReadOnlyMany or ReadWriteMany"
+)
 _LONGEST_S = 1e9  # a time in the far future is somebody's wrong clock
 _MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 
@@ -44,6 +54,7 @@ class Budgets:
     """Seconds that each kind of waiting may take."""
 
     queue_s: float = 3600.0  # for a node with room
+    unfit_s: float = 300.0  # for a node at all, where none could ever hold it
     quota_s: float = 86400.0  # suspended, for quota of a queue
     refused_s: float = 120.0  # pods that the API refuses to create
     pull_s: float = 300.0  # from the first failed pull on; a slow one is no failure
@@ -52,7 +63,7 @@ class Budgets:
     startup_s: float = 5400.0  # from the container's start to health
 
 
-FOREVER = Budgets(*(inf,) * 7)  # for one that was ready: budgets are for starting
+FOREVER = Budgets(*(inf,) * 8)  # for one that was ready: budgets are for starting
 
 
 def judge(
@@ -90,6 +101,8 @@ def after_ready(verdict: Verdict) -> Verdict:
 
     ``verdict`` is to be of :data:`FOREVER`, or a server that ran long and is not ready now would be one that never was.
     """
+    if isinstance(verdict, Starting) and verdict.kind == QUOTA:  # its pod is gone already
+        return SUSPENDED_AGAIN
     if isinstance(verdict, Starting):
         return Retryable(f"was ready and is not any more: it waits for {verdict.waits_for}", "not ready any more")
     return verdict
@@ -107,13 +120,16 @@ class _Clock:
     def __init__(self, now: datetime) -> None:
         self.now = now
 
+    def is_over(self, since: datetime | None, budget_s: float) -> bool:
+        return since is not None and (self.now - since).total_seconds() >= budget_s
+
     def wait(self, what: str, since: datetime | None, budget_s: float, *, kind: str, over: str) -> Starting | Terminal:
         """Starting until ``since`` + ``budget_s``, then Terminal with ``over`` as the advice."""
         if since is None:
-            return Starting(what, None, None)
+            return Starting(what, None, None, kind)
         left_s = budget_s - (self.now - since).total_seconds()
         if left_s > 0:
-            return Starting(what, since, self.now + timedelta(seconds=min(left_s, _LONGEST_S)))
+            return Starting(what, since, self.now + timedelta(seconds=min(left_s, _LONGEST_S)), kind)
         return Terminal(f"waited {budget_s:.0f} s for {what}; {over}", kind)
 
 
@@ -146,7 +162,7 @@ def _suspended(job: Job, clock: _Clock, budgets: Budgets) -> Verdict:
         "its queue's quota (the Job is suspended)",
         (condition.since if condition is not None and condition.holds else None) or job.created,
         budgets.quota_s,
-        kind="quota",
+        kind=QUOTA,
         over="look at the queue: kubectl get workloads,localqueues. If nobody ever resumes it, Kueue does not run here: leave the queue out",
     )
 
@@ -159,18 +175,19 @@ def _not_scheduled(pod: Pod, events: Sequence[Event], clock: _Clock, budgets: Bu
     if pod.gates or (condition is not None and condition.reason == "SchedulingGated"):
         gates = ", ".join(pod.gates) or "unnamed"
         return clock.wait(
-            f"its scheduling gates to be lifted ({gates})", since, budgets.quota_s, kind="quota", over="whoever set them did not lift them"
+            f"its scheduling gates to be lifted ({gates})", since, budgets.quota_s, kind=QUOTA, over="whoever set them did not lift them"
         )
     failed = _last(events, "FailedScheduling")
     words = (condition.message if condition is not None else "") or (failed.message if failed else "")
     if not words:
         return clock.wait("the scheduler", since, budgets.queue_s, kind="no node", over="no scheduler looked at the pod: does it run?")
+    nowhere = fits_nowhere(words, (event.reason for event in events)) and not clock.is_over(since, budgets.unfit_s + LATE_S)
     return clock.wait(
         f"a node ({words})",
         since,
-        budgets.queue_s,
+        min(budgets.unfit_s, budgets.queue_s) if nowhere else budgets.queue_s,
         kind="no node",
-        over="compare with: kubectl get nodes -L nvidia.com/gpu.product, and with what runs there; or wait longer",
+        over=advice(words, nowhere=nowhere),
     )
 
 
@@ -188,12 +205,12 @@ def _waiting(pod: Pod, events: Sequence[Event], clock: _Clock, budgets: Budgets)
     if reason in _PULL_WAITS:
         failed = [event for event in events if event.reason in ("Failed", "BackOff", *_PULL_WAITS) and "pull" in event.message.lower()]
         words = next((event.message for event in reversed(failed) if event.message.startswith("Failed to pull")), "") or message
-        return clock.wait(
+        return pull_end(words, where) or clock.wait(
             f"its image ({reason}{where}: {words or 'no message'})",
             min((event.first for event in failed if event.first is not None), default=since),
             budgets.pull_s,
             kind="image",
-            over="correct the image's name and tag, name a pull secret of its registry, or look at the registry",
+            over="look at the registry, and at the way to it from the node",
         )
     trouble = next((event for name in _MOUNT_EVENTS if (event := _last(events, name))), None)
     if reason in _CREATING and trouble is not None:
@@ -202,7 +219,7 @@ def _waiting(pod: Pod, events: Sequence[Event], clock: _Clock, budgets: Budgets)
             min((event.first for event in events if event.reason in _MOUNT_EVENTS and event.first is not None), default=since),
             budgets.mount_s,
             kind="mount",
-            over="correct the claim, the ConfigMap or the Secret that it names",
+            over=_HELD_ELSEWHERE if _ONE_NODE.search(trouble.message) else "correct the claim, the ConfigMap or the Secret that it names",
         )
     what = f"its containers to be created{where}" + (f" ({reason}: {message})" if message else f" ({reason})" if reason else "")
     return clock.wait(

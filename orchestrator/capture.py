@@ -18,7 +18,7 @@ from typing import Any
 
 from specsweep.analysis.check import Check
 from specsweep.analysis.routing import Routing, summarise, to_npz
-from specsweep.client.actors import ClientPool, Endpoint, PointLoad
+from specsweep.client.actors import Endpoint, PointLoad, Team
 from specsweep.client.dialects import Dialect, dialect
 from specsweep.client.routing_dump import RoutingDump, RoutingDumpError, read_sglang
 from specsweep.client.routing_recorder import Recorder, RecorderError
@@ -63,7 +63,7 @@ def capture_requests(point: Point, prompts: PromptSet, model: str) -> list[Plann
 
 
 async def capture_point(
-    point: Point, requests: Sequence[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, found: Mapping[str, Any], files: int,
+    point: Point, requests: Sequence[PlannedRequest], engine: RunningEngine, team: Team, *, found: Mapping[str, Any], files: int,
     actors: int | None,
 ) -> Measured:  # fmt: skip
     """``files``: how many one dump of this engine writes. Raises RequestError for a capture that is not whole, LostActor as a measurement does."""
@@ -74,7 +74,7 @@ async def capture_point(
     await until_idle(wire, engine)
     try:
         await recorder.start()
-        trace = await _send(point, requests, engine, pool, wire, actors)
+        trace = await _send(point, requests, engine, team, wire, actors)
         await until_idle(wire, engine)  # a pass that still runs is one of the capture
         await recorder.stop()
         raw = await recorder.dump()
@@ -129,7 +129,7 @@ def whole(routed: int | None, wanted: int, *, drafts: bool) -> Check:
 
 
 async def _send(
-    point: Point, requests: Sequence[PlannedRequest], engine: RunningEngine, pool: ClientPool, wire: Dialect, actors: int | None
+    point: Point, requests: Sequence[PlannedRequest], engine: RunningEngine, team: Team, wire: Dialect, actors: int | None
 ) -> PointTrace:
     load = PointLoad(
         endpoint=Endpoint(engine.base_url, engine.headers),
@@ -141,7 +141,7 @@ async def _send(
         stall_s=float(point.config["measure"]["stall_seconds"]),
         processes=actors,
     )
-    trace = (await in_thread(pool, load)).trace
+    trace = (await in_thread(team, load)).trace
     failed = [request.read for request in trace.requests if request.read.outcome != "ok"]
     if failed:
         raise RequestError(

@@ -26,10 +26,10 @@ def environment(spec: EngineSpec, engine_facts: Mapping[str, Any], host: Mapping
         "engine": {"name": spec.engine, "version": spec.version or "unknown", **facts},
         "flags": dict(spec.flags),
         "drafter": dict(spec.drafter_flags),
-        "host": dict(host),
+        "host": {key: value for key, value in host.items() if key != "unstable"},
         "gpu": sorted({gpu["name"] for gpu in gpus()}),
         "driver": next((gpu["driver_version"] for gpu in gpus()), None),
-        "unstable": {**spec.unstable_flags, **engine_facts.get("unstable", {})},
+        "unstable": {**spec.unstable_flags, **engine_facts.get("unstable", {}), **host.get("unstable", {})},
     }
 
 

@@ -3,7 +3,7 @@
     SpecsweepError
     ├── ConfigError           exit 2   the user's input; found before any engine is started
     ├── ClusterError          exit 3   a place where engines run
-    │   ├── ClusterRetryable           can heal: capacity, a pull that timed out, a taken port
+    │   ├── ClusterRetryable  exit 75  can heal: a node that was lost, an API server that is away; the same command goes on
     │   └── ClusterTerminal            cannot: no such device, forbidden, image not found
     ├── EngineError           exit 4   an engine that was started
     │   ├── EngineRetryable            may heal with another start: port taken, hub rate limit
@@ -25,10 +25,12 @@ from __future__ import annotations
 class SpecsweepError(Exception):
     exit_code = 1
 
-    def __init__(self, message: str, *, evidence: str = "") -> None:
+    def __init__(self, message: str, *, evidence: str = "", node: str = "") -> None:
+        """``node``: the host where it happened, if the place of the engines names its hosts."""
         super().__init__(message)
         self.message = message
         self.evidence = evidence
+        self.node = node
 
 
 class ConfigError(SpecsweepError):
@@ -40,7 +42,7 @@ class ClusterError(SpecsweepError):
 
 
 class ClusterRetryable(ClusterError):
-    pass
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: a Job tries such a sweep again, and no other that says why it failed
 
 
 class ClusterTerminal(ClusterError):

@@ -34,9 +34,15 @@ SWEEP_WIDE = ("name", "store", "cache", "record_raw", "rerun", "repeats", "sweep
 _TEXT_NAMES = frozenset(
     {"version", "revision", "sha256", "image", "digest", "commit", "tag", "package", "path", "endpoint", "repo", "name"}
 )
-_TEXT_KEYS = frozenset({*GROUPS, "sweep", "name", "store", "cache", "hardware", "tracking.uri", "cluster.model", "cluster.token_env"})
+_KUBERNETES_TEXTS = (
+    *(f"cluster.{name}" for name in ("kubeconfig", "context", "namespace", "service_account", "queue", "queue_priority")),
+    *("cluster.results.claim", "cluster.weights.claim", "cluster.hub_token.secret", "cluster.hub_token.key", "cluster.clients.ray_address"),
+)
+_TEXT_KEYS = frozenset(
+    {*GROUPS, "sweep", "name", "store", "cache", "hardware", "tracking.uri", "cluster.model", "cluster.token_env", *_KUBERNETES_TEXTS}
+)
 # Mappings that hold whatever their reader understands: new keys need no ``+``.
-OPEN_MAPPINGS = frozenset({"args", "env", "template_args"})
+OPEN_MAPPINGS = frozenset({"args", "env", "template_args", "pod", "template", "node_selector", "extra_resources", "gpu_limits"})
 
 
 def is_text(key: str) -> bool:
@@ -114,7 +120,14 @@ FIELDS: Mapping[str, Field] = {
     "workload.top_p": Field("float", 0, 1, above=True),
     "workload.top_k": Field("int", -1),
     "workload.ignore_eos": Field("bool"),
-    "cluster.kind": Field("choice", choices=("local", "attach")),
+    "cluster.kind": Field("choice", choices=("local", "attach", "kubernetes")),
+    "cluster.max_parallel_sessions": _COUNT,
+    "cluster.sweep.retries": Field("int", 0),
+    "cluster.sweep.run_as_user": Field("int", 0, optional=True),
+    **{
+        f"cluster.deadlines.{name}_s": Field("float", 0, above=True)
+        for name in ("queue", "quota", "pull", "mount", "create", "startup", "session")
+    },
 }
 # Without these nothing can be planned or measured. `defaults: [mixed, _self_]` in a file takes over what it does not say itself.
 REQUIRED: Mapping[str, tuple[str, ...]] = {

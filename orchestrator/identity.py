@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 
 # Keys of the groups that say where, how long and at what estimated cost, and facts about a model that its content implies.
 UNDECLARED: Mapping[str, frozenset[str]] = {
-    "engine": frozenset({"port", "python", "command", "binary", "startup_timeout_s", "step_clock", "cost", "description"}),
+    "engine": frozenset({"port", "python", "command", "binary", "startup_timeout_s", "step_clock", "pod", "cost", "description"}),
     "target": frozenset(
         {
             "name",
@@ -41,6 +41,7 @@ UNDECLARED: Mapping[str, frozenset[str]] = {
             "experts",
             "vocab_size",
             "max_model_len",
+            "pod",
             "cost",
             "description",
         }

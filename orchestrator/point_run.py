@@ -13,13 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specsweep.client.actors import ClientPool, ClientsUnavailable
+from specsweep.client.actors import ClientsUnavailable, Team
+from specsweep.client.scrape import is_healthy
 from specsweep.client.trace import PlannedRequest
 from specsweep.orchestrator.capture import capture_point
+from specsweep.orchestrator.clients import Clients, no_clients
 from specsweep.orchestrator.clusters import Cluster, RunningEngine
-from specsweep.orchestrator.engines.verdicts import verdict
 from specsweep.orchestrator.environment import gpus
-from specsweep.orchestrator.errors import ClientError, EngineError, NoClientsError, RequestError, RunError, SpecsweepError
+from specsweep.orchestrator.errors import (
+    ClientError,
+    ClusterError,
+    ClusterRetryable,
+    EngineError,
+    RequestError,
+    RunError,
+    SpecsweepError,
+)
 from specsweep.orchestrator.ledger import Ending, Ledger, internal_error, utc_now
 from specsweep.orchestrator.measuring import Measured, measure_point
 from specsweep.orchestrator.points import Point, Session
@@ -27,7 +36,7 @@ from specsweep.orchestrator.progress import label
 
 POINT_TRIES = 2  # if a client process is lost
 SETTLE_S = 0.3  # until the end of a process is known after its connections broke
-DYING_S = 5.0  # and after no request succeeded: vLLM's server answers with errors for a while before it ends
+WELL_S = 5.0  # of answering its health path: vLLM's server answers with errors for a while before it ends, and health last
 LOOK_S = 0.05
 VAIN_WAIT_S = 2.0  # for a quiet machine, once a point of the same engine start has waited for it in vain
 
@@ -72,31 +81,45 @@ class Bench:
     place: Cluster
     engine: RunningEngine
     env: Mapping[str, Any]  # what was found of the engine and its host
-    pool: ClientPool
+    clients: Clients
+    team: Team
     actors: int | None  # client processes; None: by batch size
+    health_path: str = "/health"
     recorder_files: int = 0  # that one dump of the engine's expert recorder writes
     patience: Patience = field(default_factory=Patience)
 
-    def died(self, while_: str = "") -> EngineDied | None:
+    async def is_well(self) -> bool:
+        attached = self.place.kind == "attach"  # servers of others may have no such path
+        return await is_healthy(self.engine.base_url + self.health_path, headers=dict(self.engine.headers), any_answer=attached)
+
+    async def died(self, while_: str = "") -> EngineDied | EngineTaken | None:
         """None while the engine runs."""
         how = self.engine.ended()
-        return None if how is None else EngineDied.of(self.session, how + while_, self.engine.log())
+        if how is None:
+            return None
+        found = await self.engine.end(how + while_)
+        kind = EngineTaken if isinstance(found, ClusterError) else EngineDied
+        return kind(found.message, evidence=found.evidence, node=self.engine.node)
 
 
 class EngineDied(EngineError):
     """An engine that was running and ended. It is worth another start for the points that are left."""
 
-    @classmethod
-    def of(cls, session: Session, how: str, log: str) -> EngineDied:
-        found = verdict(str(session.points[0].axes["engine"]), how, log)
-        return cls(found.message, evidence=found.evidence)
+
+class EngineTaken(ClusterRetryable):
+    """The place took a running engine away, or cut it off: that says nothing about the point, which is measured again."""
 
 
 async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger, *, estimate_s: float) -> Ending:
-    """Measures the point; does not account for it. If the result is an ``EngineError``, the engine can serve no other point.
+    """Measures the point; does not account for it. If the result is an ``EngineError`` or ``EngineTaken``, the engine can serve no other point.
 
     Raises ``NoClientsError``, which says nothing about the point.
     """
+    async with bench.clients.cores(int(point.axes["batch_size"]), bench.actors):
+        return await _run_point(point, requests, bench, ledger, estimate_s)
+
+
+async def _run_point(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger, estimate_s: float) -> Ending:
     ledger.begin(point, len(requests))
     busy = await bench.patience.quiet(bench.place, bench.engine, point, ledger)
     ledger.progress.measuring(point, len(requests))
@@ -118,18 +141,40 @@ async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench
         result = error
     except Exception as bug:  # of ours: it costs this point, and is told in full
         result = internal_error(bug)
-    end = time.monotonic() + _patience(result)
-    while (death := bench.died(f" while {label(point)} was measured")) is None and time.monotonic() < end:
-        await asyncio.sleep(LOOK_S)
-    return death or result
+    return await fate(result, bench, f" while {label(point)} was measured") or result
 
 
-def _patience(result: Measured | SpecsweepError) -> float:
-    """Seconds in which an engine may still turn out to have ended, after what was seen of it."""
+async def fate(result: Measured | SpecsweepError, bench: Bench, while_: str) -> EngineDied | EngineTaken | None:
+    """What became of the engine, if something did, after what was seen of it.
+
+    An engine that answers is well (but for the moment after it was killed). One that does not may end within ``dying_s`` of its place;
+    one that the place believes to run all that time cannot be reached from here.
+    """
     if isinstance(result, RequestError):
-        return DYING_S
-    failed = isinstance(result, SpecsweepError) or (result.trace is not None and any(r.read.outcome != "ok" for r in result.trace.requests))
-    return SETTLE_S if failed else 0.0
+        patience_s = bench.place.dying_s
+    elif _hurt(result):
+        patience_s = bench.place.dying_s if not await bench.is_well() else SETTLE_S
+    else:
+        patience_s = 0.0
+    end = time.monotonic() + patience_s
+    well_since: float | None = None
+    while (death := await bench.died(while_)) is None and (now := time.monotonic()) < end:
+        if patience_s > SETTLE_S:
+            well_since = (well_since or now) if await bench.is_well() else None
+            if well_since is not None and now - well_since > WELL_S:
+                return None
+        await asyncio.sleep(LOOK_S)
+    if death is None and bench.place.can_be_cut_off and patience_s > SETTLE_S:
+        return EngineTaken(
+            f"its pod is ready, and it did not answer from here for {patience_s:.0f} s{while_}: the network between them is cut",
+            evidence=await bench.engine.log(),
+            node=bench.engine.node,
+        )
+    return death
+
+
+def _hurt(result: Measured | SpecsweepError) -> bool:
+    return isinstance(result, SpecsweepError) or (result.trace is not None and any(r.read.outcome != "ok" for r in result.trace.requests))
 
 
 async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger) -> Measured:
@@ -140,9 +185,9 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
             if point.is_capture:
                 files = bench.recorder_files
                 return await capture_point(
-                    point, requests, bench.engine, bench.pool, found=bench.env["engine"], files=files, actors=bench.actors
+                    point, requests, bench.engine, bench.team, found=bench.env["engine"], files=files, actors=bench.actors
                 )
-            return await measure_point(point, list(requests), bench.engine, bench.pool, found=bench.env["engine"], actors=bench.actors)
+            return await measure_point(point, list(requests), bench.engine, bench.team, found=bench.env["engine"], actors=bench.actors)
         except ClientsUnavailable as error:
             if tries == POINT_TRIES:
                 raise no_clients(error) from error
@@ -154,10 +199,3 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
                 raise ClientError(f"a client process was lost while {label(point)} was measured: {lost}") from lost
             tries += 1
             ledger.progress.say(f"{label(point)}: {lost}; measuring it once more with fresh clients")
-
-
-def no_clients(error: ClientsUnavailable) -> NoClientsError:
-    return NoClientsError(
-        f"no client process can be started, so nothing can be measured: {error}; points that are left stay missing, and the same "
-        "command measures them once Ray starts"
-    )

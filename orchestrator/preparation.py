@@ -6,6 +6,7 @@ be found out after an hour), and for prompts once per workload and ISL.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,18 @@ def for_target(workload: Mapping[str, Any], target: Mapping[str, Any]) -> Mappin
     return {**workload, "template_args": {**(workload.get("template_args") or {}), "reasoning_effort": target["reasoning_effort"]}}
 
 
+def _engines_are_offline(config: Mapping[str, Any]) -> bool:
+    """Whether they read models from a volume that is filled from here, and fetch nothing themselves."""
+    volume = config["cluster"].get("weights") or {}
+    filled_here = Path(str(config.get("cache"))) == Path(str(volume.get("path")))  # else nobody but a prefetch may write to it
+    return config["cluster"]["kind"] == "kubernetes" and bool(volume.get("claim")) and filled_here
+
+
 class Preparation:
-    """Caches models, tokenizers and prompt sets of one run."""
+    """Caches models, tokenizers and prompt sets of one run. For the threads of sessions that run at the same time: one prepares at a time."""
 
     def __init__(self, cache: Path, say: Callable[[str], None]) -> None:
+        self._lock = threading.RLock()
         self._cache = cache
         self._say = say
         self._models: dict[str, LocalModel] = {}
@@ -43,30 +52,40 @@ class Preparation:
 
     def models(self, config: Mapping[str, Any]) -> SessionModels:
         """Raises ConfigError naming the field if a model cannot be had. On ``cluster=attach`` only the tokenizer's files are needed, if those."""
+        with self._lock:
+            return self._all_models(config)
+
+    def _all_models(self, config: Mapping[str, Any]) -> SessionModels:
         if config["cluster"]["kind"] == "attach" and not config["target"].get("model"):
             return SessionModels(Path(), "")  # a server that takes texts: nothing is tokenized here, and nothing started
         form = launcher(config["engine"]["name"]).model_format
-        target = self._model("target", config["target"], form)
+        complete = form != "tokenizer" and _engines_are_offline(config)
+        target = self._model("target", config["target"], form, complete=complete)
         has_model = bool(config["drafter"].get("model")) and config["cluster"]["kind"] != "attach" and form != "tokenizer"
-        drafter = self._model("drafter", config["drafter"], form) if has_model else None
+        drafter = self._model("drafter", config["drafter"], form, complete=complete) if has_model else None
         if drafter is None:
             return SessionModels(target.path, target.sha256)
         if (reason := mismatch(config, self._cache)) is not None:  # a plan could not see what was fetched just now
             raise ConfigError(reason)
         return SessionModels(target.path, target.sha256, patched(drafter.path, config["drafter"], self._cache), drafter.sha256)
 
-    def _model(self, role: str, group: Mapping[str, Any], form: ModelFormat) -> LocalModel:
+    def _model(self, role: str, group: Mapping[str, Any], form: ModelFormat, *, complete: bool = False) -> LocalModel:
+        """``complete``: with its weights, where the engine cannot fetch them itself."""
         spec = group.get("model")
         if not spec:
             raise ConfigError(f"{role} {group.get('name')!r} has no model; set {role}.model.source and {role}.model.path")
         spec = in_format(spec, form)
-        weights = bool(changes(group))  # a patched copy is made of the whole folder
+        weights = complete or bool(changes(group))  # a patched copy is made of the whole folder
         key = repr((sorted(spec.items()), weights))
         if key not in self._models:
             self._models[key] = ensure_model(spec, self._cache, progress=self._say, weights=weights)
         return self._models[key]
 
     def prompts(self, point: Point) -> PromptSet:
+        with self._lock:
+            return self._prompt_set(point)
+
+    def _prompt_set(self, point: Point) -> PromptSet:
         config = point.config
         workload, isl = for_target(config["workload"], config["target"]), int(point.axes["isl"])
         takes_ids = dialect(config["engine"]["dialect"]).takes_ids

@@ -41,13 +41,19 @@ class Tally:
     requests: int
     est_left_s: float
     guessed: bool = False  # the plan's estimates are guesses: no time is named until a point has shown the pace
-    session: int = 0
+    started_sessions: list[str] = field(default_factory=list)  # their ids, in the order of their start
     landed: int = 0
     failed: int = 0
     invalid: int = 0
     requests_done: int = 0
     _spent: float = 0.0
     _estimated: float = 0.0
+
+    def number(self, session: Session) -> int:
+        """Counted by their start: several may run at once."""
+        if session.session_id not in self.started_sessions:
+            self.started_sessions.append(session.session_id)
+        return self.started_sessions.index(session.session_id) + 1
 
     def started(self, estimated_s: float) -> None:
         """An engine is up. How long that took says nothing about the pace of the points."""
@@ -66,7 +72,7 @@ class Tally:
         marks = (f" · {self.failed} failed" if self.failed else "") + (f" · {self.invalid} invalid" if self.invalid else "")
         eta = "unknown" if self.guessed and not self._spent else clock(self.eta_s)
         return (
-            f"sessions {self.session}/{self.sessions} · points {self.landed}/{self.points}{marks} · "
+            f"sessions {len(self.started_sessions)}/{self.sessions} · points {self.landed}/{self.points}{marks} · "
             f"requests {self.requests_done}/{self.requests} · ETA {eta}"
         )
 
@@ -128,7 +134,7 @@ class Progress:
         print(text, file=sys.stderr, flush=True)
 
     def session(self, session: Session, words: str) -> None:
-        self.say(f"[{clock(time.monotonic() - self.started)}] session {self.tally.session}/{self.tally.sessions}: {words}")
+        self.say(f"[{clock(time.monotonic() - self.started)}] session {self.tally.number(session)}/{self.tally.sessions}: {words}")
 
     def measuring(self, point: Point, requests: int) -> None:
         pass

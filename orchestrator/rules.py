@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.orchestrator import capture_rules, drafter_facts
+from specsweep.orchestrator.kube import rules as kubernetes
 
 Config = Mapping[str, Any]
 
@@ -190,6 +191,9 @@ RULES: tuple[Rule, ...] = (
     Rule("fits_context", "target.max_model_len", _fits_context),
     Rule("enough_prompts", "a prompt seen twice is drafted from memory", _enough_prompts),
     Rule("chat_wire_needs_chat", "chat completions take messages, not tokens", _chat_wire_needs_chat),
+    Rule("has_an_image", "engine.image, cluster.image", kubernetes.has_an_image),
+    Rule("pod_is_right", "cluster.pod, engine.pod, target.pod", kubernetes.pod_is_right),
+    Rule("gpus_fit_the_limit", "cluster.gpu_limits", kubernetes.gpus_fit_the_limit),
     Rule("capture_engine", "what each engine tells of its experts", capture_rules.engine_records),
     Rule("capture_sim", "the recorder is SGLang's", capture_rules.simulated_recorder),
     Rule("capture_files", "the recorder writes where the engine runs", capture_rules.files_are_here),

@@ -108,6 +108,37 @@ class Store:
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Path]:
+        """A folder on the disk of this store, for attempts that are brought from elsewhere (:meth:`adopt`). Gone with the block."""
+        with self.lock():
+            stage = self.root / "staging" / uuid.uuid4().hex
+            durable.make_dirs(stage)
+            try:
+                yield stage
+            finally:
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def adopt(self, folder: Path) -> Path | None:
+        """Lands an attempt that another store committed, as it is: ``folder`` (see :meth:`aside`) is moved here. None if it is here already.
+
+        Of its evidence some may be missing. Raises ``ValueError`` or ``OSError`` that says what is not as it was committed.
+        """
+        with self.lock():
+            content = (folder / "point.json").read_bytes()
+            point = json.loads(content)
+            home = folder.with_name(folder.name + ".checked") / str(point["point_id"])[:SHOWN] / str(point["env_id"])[:SHOWN]
+            durable.make_dirs(home.parent)
+            os.rename(folder, home)  # where its name says what it is
+            attempt = read_attempt(home, 1, [])
+            for name, facts in attempt.point["files"].items():
+                _check_content(home / _inside(name), facts["sha256"], needed=not name.startswith("evidence/"))
+            if any(known.sha256 == attempt.sha256 for known in self.attempts(attempt.point_id)):
+                return None
+            for path in (home, *home.rglob("*")):
+                durable.sync_dir(path) if path.is_dir() else durable.sync_file(path)
+            return self._publish(home, attempt.point)
+
     def _refused(self, what: str, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
         return StoreError(f"store={self.root}: {what}: {reason}; make room there (or make it writable) and run the same command again")
@@ -283,6 +314,16 @@ def _previous_plan(path: Path) -> tuple[dict[str, Any] | None, str]:
     except (ValueError, IsADirectoryError) as error:
         os.rename(path, path.with_name(DAMAGED_PLAN))
         return None, str(error)
+
+
+def _check_content(path: Path, sha256: str, *, needed: bool) -> None:
+    if not path.is_file():
+        if needed:
+            raise ValueError(f"{path.name} is missing")
+        return
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            raise ValueError(f"{path.name}: its content is not what was committed (SHA-256 differs)")
 
 
 def _inside(name: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from specsweep.orchestrator.attempt import Attempt
 
 ROLE, SHA, COMPLETE, SUPERSEDED, PARENT = "role", "attempt_sha", "complete", "superseded", "mlflow.parentRunId"
+PLAN_SHA = "plan_sha"
 TEXT_LIMIT = 4000  # characters of a tag or parameter; the whole text is in the artifact point.json
 
 _ACCEPTANCE = re.compile(r"(al|ar|accept|draft)_")  # metrics that say nothing of an arm that drafts nothing

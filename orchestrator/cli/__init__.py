@@ -14,7 +14,12 @@ from specsweep.orchestrator.errors import EXIT_INTERRUPTED, ClientError, ConfigE
 COMMANDS = {
     "plan": "show the points, the sessions and what the grid loses, and why",
     "run": "measure every missing point of a sweep",
-    "status": "how far a sweep is",
+    "submit": "start a sweep as a Job of a Kubernetes cluster",
+    "status": "how far a sweep is, here or in a cluster",
+    "logs": "what a sweep in a cluster, or one of its engines, says",
+    "cancel": "end a sweep in a cluster and remove all that it started",
+    "resume": "go on with a sweep that was stopped, here or in a cluster",
+    "prefetch": "fetch a sweep's models onto the weights volume of a cluster",
     "report": "tables, figures and report.html of a sweep",
     "compare": "differences between two sweeps beyond their intervals",
     "sync": "bring MLflow up to date with the store",
@@ -33,6 +38,7 @@ exit codes:
   2  bad input, or nothing to compare           or are not valid
   3  the place of the engines is wrong       6  the measuring side failed
   4  every point failed: engine, requests    7  compare found a regression
+                                            75  the cluster was away: run it again
                                            130  interrupted; what was measured is kept"""
 
 

@@ -1,4 +1,4 @@
-"""`specsweep doctor`: can this machine run what the config asks for? Each finding says what to do."""
+"""`specsweep doctor`: can this machine, or the cluster, run what the config asks for? Each finding says what to do."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specsweep.orchestrator.cli.output import add_json, emit_json
 from specsweep.orchestrator.errors import EXIT_OK, ClusterTerminal, ConfigError, SpecsweepError
+
+if TYPE_CHECKING:
+    from specsweep.orchestrator.config import SweepConfig
 
 FREE_GIB = 3.0  # models, traces and MLflow's artifacts of a small sweep
 MEMORY_GIB = 3.0  # Ray, MLflow and the quickstart's engine
@@ -28,11 +31,14 @@ class Finding(NamedTuple):
     fact: str
     advice: str = ""
     fatal: bool = True
+    exit_code: int = ConfigError.exit_code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "overrides", nargs="*", help="the same overrides as for `run`, to check that config (cluster=attach endpoint=…, store=DIR)"
+        "overrides",
+        nargs="*",
+        help="the same overrides as for `run`, to check that config (cluster=kubernetes …, cluster=attach endpoint=…, store=DIR)",
     )
     parser.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups")
     add_json(parser)
@@ -41,8 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator.config import compose
 
-    base = compose(args.overrides, args.config_dir).base
-    found = list(findings(base))
+    sweep = compose(args.overrides, args.config_dir)
+    found = list(findings(sweep.base))
+    if sweep.base["cluster"]["kind"] == "kubernetes":
+        found += _cluster(sweep, args.overrides)
     if args.json:
         emit_json([finding._asdict() for finding in found])
     else:
@@ -51,10 +59,7 @@ def run(args: argparse.Namespace) -> int:
             print(
                 f"{mark}  {finding.name:<20} {finding.fact}" + (f"\n      → {finding.advice}" if finding.advice and not finding.ok else "")
             )
-    wrong = next((finding for finding in found if not finding.ok and finding.fatal), None)
-    if wrong is None:
-        return EXIT_OK
-    return ClusterTerminal.exit_code if wrong.name == "endpoint" else ConfigError.exit_code
+    return next((finding.exit_code for finding in found if not finding.ok and finding.fatal), EXIT_OK)
 
 
 def findings(base: Mapping[str, Any]) -> Iterator[Finding]:
@@ -65,6 +70,22 @@ def findings(base: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(package, True, version(package))
         except PackageNotFoundError:
             yield Finding(package, False, "not installed", "run `make setup`")
+    yield from _machine(base) if _engines_are_here(base) else ()
+    if base["cluster"]["kind"] == "local":
+        yield _engine(base["engine"])
+    if not _model_is_in_the_cluster(base):
+        yield _attempt("model", lambda: _model(base))
+    if base["cluster"]["kind"] == "attach":
+        yield _attempt("endpoint", lambda: asyncio.run(_endpoint(base)))._replace(exit_code=ClusterTerminal.exit_code)
+    yield _tracking(base)
+
+
+def _engines_are_here(base: Mapping[str, Any]) -> bool:
+    """This machine's memory, disks and GPUs say nothing of a cluster, unless it is part of it."""
+    return base["cluster"]["kind"] != "kubernetes" or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _machine(base: Mapping[str, Any]) -> Iterator[Finding]:
     import psutil
 
     cores, memory = os.cpu_count() or 1, psutil.virtual_memory().available / 2**30
@@ -81,12 +102,31 @@ def findings(base: Mapping[str, Any]) -> Iterator[Finding]:
     yield _folder("store", Path(base["store"]).expanduser())
     yield _folder("cache", Path(base["cache"]).expanduser())
     yield _gpus()
-    if base["cluster"]["kind"] == "local":
-        yield _engine(base["engine"])
-    yield _attempt("model", lambda: _model(base))
-    if base["cluster"]["kind"] == "attach":
-        yield _attempt("endpoint", lambda: asyncio.run(_endpoint(base)))
-    yield _tracking(base)
+
+
+def _model_is_in_the_cluster(base: Mapping[str, Any]) -> bool:
+    from specsweep.orchestrator.kube.settings import Settings
+    from specsweep.orchestrator.kube.submission import on_volume
+
+    spec = base["target"].get("model")
+    return bool(spec) and base["cluster"]["kind"] == "kubernetes" and on_volume(spec, Settings.of(base)) and not Path(spec["path"]).exists()
+
+
+def _cluster(sweep: SweepConfig, overrides: Sequence[str]) -> Iterator[Finding]:
+    from specsweep.orchestrator.kube.examination import examine, severity
+    from specsweep.orchestrator.kube.settings import Settings
+    from specsweep.orchestrator.kube.submission import contents_outside
+    from specsweep.orchestrator.plan import plan_sweep
+
+    settings = Settings.of(sweep.base)
+    configs: list[Mapping[str, Any]] = [sweep.base]
+    try:
+        configs = [session.config for session in plan_sweep(sweep, contents=contents_outside(settings)).sessions]
+    except ConfigError as error:
+        yield Finding("plan", False, error.message.splitlines()[0], "`specsweep plan` with the same words says more")
+    for fact in asyncio.run(examine(settings, sweep.name, configs, overrides)):
+        found = severity(fact)
+        yield Finding(fact.what, found == "ok", fact.text, fatal=found == "failure", exit_code=ClusterTerminal.exit_code)
 
 
 def _attempt(name: str, check: Callable[[], str]) -> Finding:
@@ -155,5 +195,9 @@ def _tracking(base: Mapping[str, Any]) -> Finding:
         with urllib.request.urlopen(f"{str(uri).rstrip('/')}/health", timeout=5) as answer:
             return Finding("mlflow", answer.status == 200, f"{uri} answers")
     return Finding(
-        "mlflow", False, f"{uri} does not answer", "the sweep will run all the same; `specsweep sync` catches up later", fatal=False
+        "mlflow",
+        False,
+        f"{uri} does not answer" + ("" if _engines_are_here(base) else " here (pods may reach it all the same)"),
+        "the sweep will run all the same; `specsweep sync` catches up later",
+        fatal=False,
     )

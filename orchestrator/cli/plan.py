@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, say_if_large
 from specsweep.orchestrator.errors import EXIT_OK
 from specsweep.orchestrator.points import AXES, Plan, Session
+
+if TYPE_CHECKING:
+    from specsweep.orchestrator.cli.plan_cluster import ClusterPlan
 
 SHOWN_VALUES = 6  # of a list of values; longer ones are shortened
 TITLES = {"draft_length": "DL", "batch_size": "BS", "isl": "ISL"}
@@ -38,17 +41,29 @@ def run(args: argparse.Namespace) -> int:
 
     sweep = compose(args.overrides, args.config_dir)
     say_if_large(cells(sweep))
-    plan = plan_sweep(sweep)
+    place = _cluster(sweep.base)
+    contents = place.contents() if place is not None else None
+    plan = plan_sweep(sweep, contents=contents)
     root = Path(sweep.base["store"]).expanduser()
     missing, history, invalid = _from_store(root, plan, sweep.base["rerun"])
     if history:
-        plan = plan_sweep(sweep, history=history)
+        plan = plan_sweep(sweep, contents=contents, history=history)
     guessed = cost.guessed(plan.points, history)
     if args.json:
-        emit_json(document(plan, missing, guessed, sweep.description, invalid=len(invalid), points=args.points))
+        facts = document(plan, missing, guessed, sweep.description, invalid=len(invalid), points=args.points)
+        emit_json(facts if place is None else place.document(facts, plan, missing, guessed))
     else:
-        _print(plan, missing, guessed, sweep.description, root, invalid=invalid, points=args.points)
+        _print(plan, missing, guessed, sweep.description, root, invalid=invalid, points=args.points, place=place)
     return EXIT_OK
+
+
+def _cluster(base: Mapping[str, Any]) -> ClusterPlan | None:
+    """What a plan for Kubernetes has besides; None for any other place. Raises ConfigError."""
+    if base["cluster"]["kind"] != "kubernetes":
+        return None
+    from specsweep.orchestrator.cli.plan_cluster import ClusterPlan
+
+    return ClusterPlan.of(base)
 
 
 def _from_store(root: Path, plan: Plan, rerun: str) -> tuple[set[str], dict[str, float], set[str]]:
@@ -88,7 +103,7 @@ def document(
         "points_reused_not_valid": invalid,
         "sessions_to_run": sum(1 for s in plan.sessions if _left(s, missing)),
         "estimate_s": None if guessed else plan.est_s,
-        "estimate_to_measure_s": None if guessed & missing else sum(_seconds_left(s, missing) for s in plan.sessions),
+        "estimate_to_measure_s": None if guessed & missing else sum(seconds_left(s, missing) for s in plan.sessions),
         "sessions": [_session(s, missing, guessed, points) for s in plan.sessions],
         "dropped": [{"axes": dict(d.axes), "rule": d.rule, "reason": d.reason} for d in plan.dropped],
         "warnings": list(plan.warnings),
@@ -116,7 +131,17 @@ def _session(session: Session, missing: set[str], guessed: set[str], points: boo
 # -- for people
 
 
-def _print(plan: Plan, missing: set[str], guessed: set[str], description: str, root: Path, *, invalid: set[str], points: bool) -> None:
+def _print(
+    plan: Plan,
+    missing: set[str],
+    guessed: set[str],
+    description: str,
+    root: Path,
+    *,
+    invalid: set[str],
+    points: bool,
+    place: ClusterPlan | None = None,
+) -> None:
     left = [s for s in plan.sessions if _left(s, missing)]
     print(f"{plan.name}" + (f": {description}" if description else ""))
     reused = len(plan.points) - sum(p.point_id in missing for p in plan.points)
@@ -134,8 +159,10 @@ def _print(plan: Plan, missing: set[str], guessed: set[str], description: str, r
         print(
             f"{_count(len(invalid), 'reused point')} {'is' if one else 'are'} not valid: rerun=invalid measures {'it' if one else 'them'} again"
         )
+    if place is not None:
+        print("\n".join(place.lines(plan, missing, guessed)))
     print()
-    _print_sessions(plan.sessions, missing, guessed, any_reused=reused > 0)
+    _print_sessions(plan.sessions, missing, guessed, any_reused=reused > 0, gpus=place.gpus if place is not None else None)
     if points:
         _print_points(plan, missing, invalid)
     _print_losses(plan)
@@ -151,17 +178,26 @@ def _about(sessions: Sequence[Session], missing: set[str], guessed: set[str]) ->
     if guessed & missing:
         return "time unknown: no point of this target was measured yet"
     guess = any(start_is_a_guess(s.config) for s in sessions)
-    seconds = sum(_seconds_left(s, missing) for s in sessions)
+    seconds = sum(seconds_left(s, missing) for s in sessions)
     return f"about {duration(seconds)}" + (" (a guess: how long an engine takes to load this model is not known)" if guess else "")
 
 
-def _print_sessions(sessions: Sequence[Session], missing: set[str], guessed: set[str], *, any_reused: bool) -> None:
+def _print_sessions(
+    sessions: Sequence[Session],
+    missing: set[str],
+    guessed: set[str],
+    *,
+    any_reused: bool,
+    gpus: Callable[[Session], str] | None = None,
+) -> None:
     extra = _extra_axes(sessions[0].points[0].axes)
     several = [a for a in ("temperature", "repeat") if len({p.axes[a] for s in sessions for p in s.points}) > 1]
     shown = sessions[:SHOWN_SESSIONS]
     values = {a: [_values(p.axes.get(a) for p in s.points) for s in shown] for a in (*AXES, *extra)}
     columns = {"#": [str(i) for i in range(1, len(shown) + 1)]}
     columns |= {TITLES.get(a, a): values[a] for a in (*SESSION_AXES, *several, *extra)}
+    if gpus is not None:
+        columns["GPUs"] = [gpus(s) for s in shown]
     shared = {name: columns.pop(name)[0] for name in SAID_ONCE if len(set(columns[name])) == 1}
     columns["points"] = [str(len(s.points)) for s in shown]
     if any_reused:
@@ -181,7 +217,7 @@ def _print_sessions(sessions: Sequence[Session], missing: set[str], guessed: set
 def _estimate(session: Session, missing: set[str], guessed: set[str]) -> str:
     """Of what is left to measure; a dash where nothing is, or where it would be a guess."""
     left = [p for p in session.points if p.point_id in missing]
-    return "–" if not left or any(p.point_id in guessed for p in left) else duration(_seconds_left(session, missing))
+    return "–" if not left or any(p.point_id in guessed for p in left) else duration(seconds_left(session, missing))
 
 
 def _print_points(plan: Plan, missing: set[str], invalid: set[str]) -> None:
@@ -245,7 +281,7 @@ def _left(session: Session, missing: set[str]) -> list[float]:
     return [s for p, s in zip(session.points, session.est_points_s, strict=True) if p.point_id in missing]
 
 
-def _seconds_left(session: Session, missing: set[str]) -> float:
+def seconds_left(session: Session, missing: set[str]) -> float:
     left = _left(session, missing)
     return session.est_start_s + sum(left) if left else 0.0
 

@@ -10,13 +10,16 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, say_if_large
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, ConfigError
 from specsweep.orchestrator.points import Plan
 from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.typed_paths import as_typed
+
+if TYPE_CHECKING:
+    from specsweep.orchestrator.runner import Runner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +42,11 @@ def run(args: argparse.Namespace) -> int:
     say_if_large(cells(sweep))
     plan = plan_sweep(sweep)
     for session in plan.sessions:
-        cluster(session.config)  # a bad endpoint is told now
+        cluster(session.config)  # a bad endpoint, or an engine without an image, is told now
         _refuse_missing_engine(session.config)
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
+        _bring_back(store, plan.name, base)
         store.write_plan(plan, args.overrides)
         try:
             outcome, tracker = _execute(plan, store, base)
@@ -50,6 +54,14 @@ def run(args: argparse.Namespace) -> int:
             return _interrupted(plan, store, run_command(args.overrides, store.root, config_dirs=args.config_dir))
     command = run_command(args.overrides, store.root, rerun="invalid", config_dirs=args.config_dir)
     return _finish(plan, store, outcome, tracker, as_json=args.json, measure_invalid=command)
+
+
+def _bring_back(store: Any, sweep: str, base: Mapping[str, Any]) -> None:
+    """A pod that moved may have a new disk, and MLflow what was on the old one."""
+    if base["cluster"]["kind"] == "kubernetes":
+        from specsweep.orchestrator.tracking_restore import restore_first
+
+        restore_first(store, sweep, base, _say)
 
 
 def _interrupted(plan: Plan, store: Any, command: str) -> int:
@@ -68,6 +80,7 @@ def _refuse_missing_engine(config: Mapping[str, Any]) -> None:
 
 
 def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
+    from specsweep.orchestrator.clusters import cluster
     from specsweep.orchestrator.cost import guessed, request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
@@ -93,6 +106,7 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
     tracker = Tracker(store, base["tracking"].get("uri"), plan.name) if base["tracking"]["enabled"] else None
     runner = Runner(
         plan=plan,
+        place=cluster(base),
         store=store,
         tracker=tracker,
         progress=shown,
@@ -100,6 +114,7 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
         tally=tally,
         rerun=base["rerun"],
         actors=base["measure"]["client_processes"],
+        ray_address=(base["cluster"].get("clients") or {}).get("ray_address"),
     )
     store.event(plan.name, "run_started", pid=os.getpid(), points=len(left))
     ended = "interrupted"
@@ -107,16 +122,30 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
         if tracker is not None:
             tracker.start()
         if left:
-            asyncio.run(_until_signal(runner.run))
+            asyncio.run(_until_signal(lambda: _told(runner, base)))
         ended = "finished"
     finally:
         shown.close()
         store.event(
             plan.name, f"run_{ended}", measured=runner.outcome.measured, failed=runner.outcome.failed, invalid=runner.outcome.invalid
         )
+        if base["cluster"]["kind"] == "kubernetes" and ended == "finished":
+            from specsweep.orchestrator.kube.publisher import tell_end
+
+            tell_end(base, store.root, plan.name)
         if tracker is not None:
             tracker.finish()
     return runner.outcome, tracker
+
+
+async def _told(runner: Runner, base: Mapping[str, Any]) -> Any:
+    """The run, and in a cluster how far it is, for those who look from outside."""
+    if base["cluster"]["kind"] != "kubernetes":
+        return await runner.run()
+    from specsweep.orchestrator.kube.publisher import telling
+
+    async with telling(base, runner.store.root, runner.plan.name, runner.progress.say):
+        return await runner.run()
 
 
 async def _until_signal(work: Callable[[], Any]) -> Any:

@@ -17,7 +17,7 @@ DEFAULT_STORE = "results"
 METAVAR = "SWEEP store=DIR"
 
 
-def names_and_store(words: Sequence[str]) -> tuple[list[str], Store]:
+def names_and_store(words: Sequence[str], *, must_exist: bool = True) -> tuple[list[str], Store]:
     """Bare words are sweep names (so is ``sweep=NAME``). Raises ``ConfigError`` for another setting and for a folder that is not there."""
     names = [w for w in words if "=" not in w]
     settings = dict(w.split("=", 1) for w in words if "=" in w)
@@ -27,7 +27,7 @@ def names_and_store(words: Sequence[str]) -> tuple[list[str], Store]:
     if "sweep" in settings:
         names.append(typed_path("sweep", settings["sweep"]) or "")
     root = folder("store", _resolved(typed_path("store", settings.get("store", DEFAULT_STORE))))
-    if not root.is_dir():
+    if must_exist and not root.is_dir():
         raise ConfigError(f"store={root}: no such folder; say where the results live with store=DIR")
     return list(dict.fromkeys(names)), Store(root)
 

@@ -6,13 +6,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from specsweep.client.scrape import is_healthy
-from specsweep.orchestrator.clusters import RunningEngine
+from specsweep.orchestrator.clusters import Launch, OnePlace, RunningEngine
 from specsweep.orchestrator.engines import EngineSpec
-from specsweep.orchestrator.errors import ClusterTerminal, ConfigError
+from specsweep.orchestrator.errors import ClusterTerminal, ConfigError, EngineTerminal
 from specsweep.orchestrator.fields import endpoint
 
 
@@ -22,19 +21,27 @@ class AttachedEngine:
     model_name: str
     headers: tuple[tuple[str, str], ...]
     files: None = None
+    node: str = ""
 
     def ended(self) -> str | None:
         return None
 
-    def log(self) -> str:
+    async def end(self, words: str) -> EngineTerminal:
+        return EngineTerminal(f"the server at {self.base_url} {words}")
+
+    async def log(self) -> str:
         return ""
 
     def cpu_seconds(self) -> None:
         """Its processes may run anywhere."""
 
+    def host_facts(self) -> dict[str, Any]:
+        """Its host is not known; the endpoint's name stands for it."""
+        return {"attached": True}
+
 
 @dataclass(frozen=True, slots=True)
-class AttachCluster:
+class AttachCluster(OnePlace):
     base_url: str
     headers: tuple[tuple[str, str], ...]
     kind: str = "attach"
@@ -57,14 +64,10 @@ class AttachCluster:
         return cls(url, (("Authorization", f"Bearer {token}"),))
 
     @asynccontextmanager
-    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[AttachedEngine]:
+    async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[AttachedEngine]:
         if not await is_healthy(self.base_url + spec.health_path, headers=dict(self.headers), any_answer=True):
             raise ClusterTerminal(f"nothing answers at endpoint={self.base_url}; is the server running and reachable from here?")
         yield AttachedEngine(self.base_url, spec.model_name, self.headers)
 
     async def quiet(self, engine: RunningEngine, wait_s: float, busy: Callable[[float], None] = lambda share: None) -> None:
         """What else keeps the engine's host busy cannot be seen from here."""
-
-    def host_facts(self) -> dict[str, Any]:
-        """The engine's host is not known; the endpoint's name stands for it."""
-        return {"attached": True}

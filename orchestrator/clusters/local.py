@@ -22,10 +22,10 @@ from typing import Any
 import psutil
 
 from specsweep.client.scrape import is_healthy
-from specsweep.orchestrator.clusters import RunningEngine
+from specsweep.orchestrator.clusters import Launch, OnePlace, RunningEngine
 from specsweep.orchestrator.engines import EngineSpec, guard
 from specsweep.orchestrator.engines.verdicts import tail, verdict
-from specsweep.orchestrator.errors import EngineTerminal
+from specsweep.orchestrator.errors import EngineError, EngineTerminal
 from specsweep.orchestrator.host_cpu import CpuMeter
 
 GUARD = (sys.executable, "-I", "-S", str(Path(guard.__file__)))
@@ -38,12 +38,14 @@ LOG_LIMIT = 2_000_000  # bytes of a log that are read back
 
 @dataclass(slots=True)
 class LocalEngine:
+    engine: str
     base_url: str
     model_name: str
     process: asyncio.subprocess.Process
     log_path: Path
     headers: tuple[tuple[str, str], ...] = ()
     files: Path | None = None
+    node: str = ""
 
     def ended(self) -> str | None:
         code = self.process.returncode
@@ -51,7 +53,10 @@ class LocalEngine:
             return None
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
-    def log(self) -> str:
+    async def end(self, words: str) -> EngineError:
+        return verdict(self.engine, words, await self.log())
+
+    async def log(self) -> str:
         with self.log_path.open("rb") as file:
             file.seek(max(0, self.log_path.stat().st_size - LOG_LIMIT))
             return file.read().decode(errors="replace")
@@ -67,16 +72,25 @@ class LocalEngine:
             return total
         return None
 
+    def host_facts(self) -> dict[str, Any]:
+        return {
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30),
+            "os": platform.system(),
+            "machine": platform.machine(),
+        }
 
-class LocalCluster:
+
+class LocalCluster(OnePlace):
     kind = "local"
 
     @asynccontextmanager
-    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[LocalEngine]:
+    async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[LocalEngine]:
         """Raises EngineRetryable or EngineTerminal, the log attached, if the engine ends or is not ready in time."""
         port = _port(spec)
-        logs.mkdir(parents=True, exist_ok=True)
-        log_path = logs / f"{name}.log"
+        launch.logs.mkdir(parents=True, exist_ok=True)
+        log_path = launch.logs / f"{launch.name}.log"
         with tempfile.TemporaryDirectory(prefix="specsweep-engine-") as folder, log_path.open("wb") as log:
             for file, text in spec.files.items():
                 Path(folder, file).write_text(text)
@@ -93,7 +107,7 @@ class LocalCluster:
                 )
             except OSError as error:
                 raise EngineTerminal(f"engine {spec.engine} could not be started: {command[0]}: {error.strerror}") from error
-            engine = LocalEngine(f"http://127.0.0.1:{port}", spec.model_name, process, log_path, files=Path(folder))
+            engine = LocalEngine(spec.engine, f"http://127.0.0.1:{port}", spec.model_name, process, log_path, files=Path(folder))
             try:
                 await _ready(engine, spec)
                 yield engine
@@ -119,15 +133,6 @@ class LocalCluster:
             busy(share)
             if loop.time() > deadline:
                 return share
-
-    def host_facts(self) -> dict[str, Any]:
-        return {
-            "cpu": _cpu_model(),
-            "cores": os.cpu_count(),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30),
-            "os": platform.system(),
-            "machine": platform.machine(),
-        }
 
 
 def _port(spec: EngineSpec) -> int:
@@ -155,11 +160,11 @@ async def _ready(engine: LocalEngine, spec: EngineSpec) -> None:
     deadline = asyncio.get_running_loop().time() + spec.startup_timeout_s
     while True:
         if (how := engine.ended()) is not None:
-            raise verdict(spec.engine, f"{how} while starting", engine.log())
+            raise await engine.end(f"{how} while starting")
         if await is_healthy(engine.base_url + spec.health_path):
             return
         if asyncio.get_running_loop().time() > deadline:
-            log = engine.log()
+            log = await engine.log()
             raise EngineTerminal(
                 f"engine {spec.engine} was not ready after {spec.startup_timeout_s:.0f} s (engine.startup_timeout_s). Its last lines:\n{tail(log)}",
                 evidence=log,

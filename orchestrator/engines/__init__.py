@@ -58,6 +58,7 @@ class Launcher(Protocol):
     drafters: frozenset[str]  # methods that this engine has
     attach_only: bool
     model_format: ModelFormat  # of the files that it loads
+    in_our_image: bool  # whether the image of specsweep itself has this engine
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Why this point cannot run on this engine: (rule, reason) pairs, empty if it can."""

@@ -12,6 +12,7 @@ from specsweep.orchestrator.errors import ConfigError
 class AttachOnly:
     attach_only = True
     model_format: ModelFormat = "hf"
+    in_our_image = False
 
     def __init__(self, name: str, drafters: frozenset[str], fact_paths: tuple[str, ...]) -> None:
         self.name = name

@@ -26,6 +26,7 @@ class Hf:
     drafters = frozenset({"none", "ngram", *WITH_WEIGHTS})
     attach_only = False
     model_format: ModelFormat = "hf"
+    in_our_image = False
     fact_paths = ("/version",)
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:

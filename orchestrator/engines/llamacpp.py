@@ -18,9 +18,11 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from specsweep.k8s.quantities import quantity
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.engines._arguments import arguments, drafter_path
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.kube.settings import pod_of
 
 MAX_DRAFT_LENGTH = 64
 NO_BUILD = ("unknown", "b0-unknown")  # of a llama.cpp that was built without its git history
@@ -32,6 +34,7 @@ class LlamaCpp:
     drafters = frozenset({"none", "ngram", "draft_model", "eagle3", "mtp"})
     attach_only = False
     model_format: ModelFormat = "gguf"
+    in_our_image = True
     fact_paths = ("/props",)
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -64,7 +67,7 @@ class LlamaCpp:
     def spec(self, config: Mapping[str, Any], models: SessionModels, *, n_ctx_per_slot: int) -> EngineSpec:
         engine, drafter = config["engine"], config["drafter"]
         slots = int(engine["max_batch"])
-        threads = int(engine.get("threads") or os.cpu_count() or 1)
+        threads = int(engine.get("threads") or _cores(config))
         settings: dict[str, Any] = {
             "model": str(models.target),
             "n_parallel": slots,
@@ -75,7 +78,7 @@ class LlamaCpp:
         }
         method = drafter["method"]
         binary = engine.get("binary")
-        embedded = (sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", "{files}/server.json", "{port}")
+        embedded = (sys.executable, "-m", "specsweep.orchestrator.engines.llamacpp_server", "{files}/server.json", "{port}", "{host}")
         return EngineSpec(
             engine=self.name,
             argv=(str(binary), *server_arguments(settings, gpus=int(config["target"].get("gpus") or 0))) if binary else embedded,
@@ -148,6 +151,13 @@ def _drafter_settings(config: Mapping[str, Any], models: SessionModels) -> dict[
         path = str(drafter_path(drafter, models))
         return {"type": "draft_simple" if method == "draft_model" else "draft_eagle3", "path": path, **fixed}
     raise ConfigError(f"engine llamacpp has no drafter method {method!r}; it has {', '.join(sorted(LlamaCpp.drafters))}")
+
+
+def _cores(config: Mapping[str, Any]) -> int:
+    """Of the host that it will run on: this machine, or its pod."""
+    if config["cluster"]["kind"] != "kubernetes":
+        return os.cpu_count() or 1
+    return max(1, int(quantity(str(pod_of(config)["cpu"]), field="pod.cpu")))
 
 
 def server_arguments(settings: Mapping[str, Any], *, gpus: int) -> Iterator[str]:

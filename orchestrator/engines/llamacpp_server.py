@@ -1,4 +1,4 @@
-"""The process of an embedded llama.cpp server: ``python -m … SETTINGS.json PORT``.
+"""The process of an embedded llama.cpp server: ``python -m … SETTINGS.json PORT [HOST]``.
 
 A process of its own, so that an engine that dies takes nothing with it and its CPU time is not the orchestrator's.
 """
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 
-def parameters(settings: dict[str, Any], port: int) -> Any:
+def parameters(settings: dict[str, Any], port: int, host: str) -> Any:
     import xllamacpp
 
     p = xllamacpp.CommonParams()
     p.model.path = settings["model"]
-    p.hostnames = ["127.0.0.1"]
+    p.hostnames = [host]
     p.port = port
     p.n_parallel = settings["n_parallel"]
     p.n_ctx = settings["n_ctx"]
@@ -59,10 +59,11 @@ def _set(p: Any, dotted: str, value: Any) -> None:
 
 
 def main() -> None:
-    settings = json.loads(Path(sys.argv[1]).read_text())
+    settings, port = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
+    host = sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"
     import xllamacpp
 
-    server = xllamacpp.Server(parameters(settings, int(sys.argv[2])))
+    server = xllamacpp.Server(parameters(settings, port, host))
     print(f"listening on {server.listening_address}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # nothing to save, and the server's own shutdown waits for open streams
     while True:

@@ -32,6 +32,7 @@ class Sglang:
     drafters = DRAFTERS
     attach_only = False
     model_format: ModelFormat = "hf"
+    in_our_image = False
     fact_paths = ("/server_info", "/get_server_info")
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -37,6 +37,7 @@ class Sim:
     drafters = frozenset({"none", "ngram", "draft_model", "eagle3", "mtp", "dflash", "pard", "suffix"})
     attach_only = False
     model_format: ModelFormat = "tokenizer"
+    in_our_image = True
     wants_prompts = True
     fact_paths = (ABOUT_PATH,)
 
@@ -105,7 +106,7 @@ class Sim:
             settings["expert_layers"] = int((config["target"].get("experts") or {}).get("layers") or DEFAULT_EXPERT_LAYERS)
         return EngineSpec(
             engine=self.name,
-            argv=(sys.executable, "-m", "specsweep.client.sim.server", "{files}/server.json", "{port}"),
+            argv=(sys.executable, "-m", "specsweep.client.sim.server", "{files}/server.json", "{port}", "{host}"),
             files={"server.json": json.dumps(settings, indent=2), "prompts.json": "{}"},
             model_name=str(config["target"]["name"]),
             version=version,

@@ -31,6 +31,7 @@ class TrtLlm:
     drafters = DRAFTERS
     attach_only = False
     model_format: ModelFormat = "hf"
+    in_our_image = False
     fact_paths = ("/version",)
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -32,6 +32,7 @@ class Vllm:
     drafters = DRAFTERS
     attach_only = False
     model_format: ModelFormat = "hf"
+    in_our_image = False
     fact_paths = ("/version", "/server_info?config_format=json")
 
     def check(self, config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from specsweep.analysis import checks, residency
+from specsweep.analysis import checks, clock_checks, residency
 from specsweep.analysis.check_units import CHECK_UNITS, by_cause, check_line, with_unit
 
 
@@ -31,7 +31,7 @@ def test_what_is_no_number_is_printed_as_it_is():
 
 
 def test_every_check_that_can_be_made_has_a_unit():
-    source = inspect.getsource(checks) + inspect.getsource(residency)
+    source = "".join(map(inspect.getsource, (checks, clock_checks, residency)))
     plain = set(re.findall(r'(?:Check|_lag)\(\s*"(\w+)"', source))
     counters = {f"counter_{n}" for n in re.findall(r'\("(\w+)", "[\w ]+", \(', source)}
     made = plain | counters

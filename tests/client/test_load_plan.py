@@ -124,7 +124,7 @@ def test_what_cannot_be_planned_is_said() -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(batch_size=st.integers(1, 520), processes=st.integers(1, 12), main=st.integers(1, 400))
+@given(batch_size=st.integers(1, 520), processes=st.integers(1, 64), main=st.integers(1, 1000))
 def test_splitting_loses_and_doubles_nothing(batch_size: int, processes: int, main: int) -> None:
     processes = min(processes, batch_size)
     slots = split_slots(batch_size, processes)

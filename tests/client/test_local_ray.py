@@ -27,10 +27,10 @@ SWEEP = """
     from specsweep.client.actors import *
     if __name__ == "__main__":
         pool = ClientPool()
-        pool.start(1)
+        pool.start()
         import ray
         print(ray.get_runtime_context().gcs_address, flush=True)
-        result = pool.measure(PointLoad(Endpoint({url!r}), "/v1/completions", "vllm", 2, planned(8, ramp=2), processes=1))
+        result = pool.team().measure(PointLoad(Endpoint({url!r}), "/v1/completions", "vllm", 2, planned(8, ramp=2), processes=1))
         print(sum(r.read.outcome == "ok" for r in result.trace.requests), flush=True)
         pool.close()
 """

@@ -10,7 +10,7 @@ from test_sim_server import get, started
 from test_sim_wire import prompt_of
 
 from specsweep.analysis.measure import PointFacts, measure
-from specsweep.client.actors import read_sent
+from specsweep.client.actor import read_sent
 from specsweep.client.dialects import dialect
 from specsweep.client.load import LoadSpec, run_load
 from specsweep.client.load_plan import plan_requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specsweep.client.trace import SCHEMA, GaugeSample, PointTrace, RequestTrace, Turn, from_table, read_trace, to_table, write_trace
+from specsweep.client.trace import (
+    SCHEMA,
+    ActorReport,
+    GaugeSample,
+    PointTrace,
+    RequestTrace,
+    Turn,
+    from_table,
+    read_trace,
+    to_table,
+    write_trace,
+)
 
 INTEGERS_OR_NOTHING = {"n_prompt_server", "n_completion_server", "srv_steps", "srv_accepted", "srv_drafted"}
 
@@ -116,6 +128,16 @@ def test_a_trace_of_an_earlier_version_has_no_looks_at_the_gauges() -> None:
     del head["gauges"]
     found = from_table(table.replace_schema_metadata({"specsweep": json.dumps(head)}))
     assert (found.running_max, found.gauges) == (2.0, [])
+
+
+def test_reports_of_an_earlier_version_are_of_the_coordinators_clock() -> None:
+    report = ActorReport(0, "here", 1, 2, 3, 4, 1.0, 0.1, 0.1, 0.2, 0.3, 50, 2, 0)
+    table = to_table(dataclasses.replace(trace(), actors=[report]))
+    head = json.loads(table.schema.metadata[b"specsweep"])
+    for name in ("clock", "clock_offset_ns", "clock_drift_ppm", "clock_bound_ns"):
+        del head["actors"][0][name]
+    found = from_table(table.replace_schema_metadata({"specsweep": json.dumps(head | {"schema_version": 1})}))
+    assert found.actors == [report]
 
 
 def test_any_parquet_file_is_no_trace(tmp_path: Path) -> None:

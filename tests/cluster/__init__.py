@@ -8,6 +8,7 @@ What cannot is a container runtime, and it is not needed: a pod's container is a
     build.py           the binaries, from Go modules, once for each version
     control_plane.py   etcd, API server, controller manager, scheduler
     network.py         a bridge, and a network namespace for each pod
+    disks.py           volumes that one node has at a time
     kubelet.py         the nodes: registration, heartbeats, the watch on pods, logs
     pod.py             one pod from its binding to its end
     container.py       one container: its view of the files, its limits, its process

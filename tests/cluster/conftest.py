@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.build import CONTROL_PLANE, GROUPS, build, missing
+from cluster.build import CONTROL_PLANE, missing
 from cluster.harness import Cluster, running_cluster
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Here and not in the fixture: a build of minutes is not the first test's time."""
-    asked = os.environ.get("SPECSWEEP_CONTROL_PLANE") == "1" and not session.config.option.collectonly
-    if asked and any(item.get_closest_marker("cluster") for item in session.items):
-        build(*GROUPS)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test's time only its own part: which of them happens to start the cluster, or Kueue, or Ray's operator, is chance."""
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.timeout(func_only=True))
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +24,7 @@ def cluster() -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("pods need namespaces of their own, and those need root")
     if absent := missing(*CONTROL_PLANE):
-        pytest.skip(
-            f"{' and '.join(absent)} not built; `make control-plane` builds them (minutes), SPECSWEEP_CONTROL_PLANE=1 before the tests"
-        )
+        pytest.skip(f"{' and '.join(absent)} not built; `make control-plane` builds them")
     with running_cluster() as found:
         yield found
 

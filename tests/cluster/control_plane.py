@@ -19,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ class ControlPlane:
         )
         self._account_key, self._account_public = signing_pair(folder / "certificates", "accounts")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # The kernel ends a child when the *thread* that started it ends, and a test's loop takes its threads with it.
+        self._parent = ThreadPoolExecutor(1, "control plane")
 
     def __enter__(self) -> ControlPlane:
         try:
@@ -70,6 +73,7 @@ class ControlPlane:
     def __exit__(self, *exc: object) -> None:
         for name in reversed(list(self._processes)):
             self.kill(name)
+        self._parent.shutdown()
 
     def credentials(self, user: str = "admin") -> Credentials:
         return Credentials(self.url, self.authority.certificate, self._tokens[user])
@@ -164,14 +168,11 @@ class ControlPlane:
             script = [*view(folder, binds), f'exec {tool("chroot")} {root_of(folder)} "$@"']
             command = [tool("unshare"), "--mount", "--propagation", "private", "--", tool("sh"), "-ec", "\n".join(script), "sh", *command]
         with (self.folder / f"{binary}.log").open("ab") as log:
-            self._processes[binary] = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.folder), **env},
+            env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), **env}
+            started = self._parent.submit(
+                subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=env
             )
+            self._processes[binary] = started.result()
 
     def kill(self, name: str) -> None:
         process = self._processes.pop(name)

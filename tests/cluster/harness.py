@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.control_plane import ControlPlane
+from cluster.disks import disk
 from cluster.kubelet import Kubelet
 from cluster.network import Network
 from cluster.node import NodeSpec
 from cluster.rest import Json, Rest, RestError
+from specsweep.k8s.api import Api
 
 ACCOUNT = "specsweep"
 POOL = "specsweep.io/test-pool"
@@ -93,14 +95,15 @@ class Tenant:
         async with self.cluster.admin() as admin:
             await admin.create(f"/api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": name}, "stringData": data})
 
-    async def claim(self, name: str, folder: Path) -> None:
-        """A PersistentVolumeClaim that stands for a folder of this machine, bound by the controller."""
-        access = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    async def claim(self, name: str, folder: Path, *, one_node: bool = False) -> None:
+        """A PersistentVolumeClaim that stands for a folder of this machine, bound by the controller. ``one_node``: at a time (ReadWriteOnce)."""
+        access = {"accessModes": ["ReadWriteOnce" if one_node else "ReadOnlyMany"], "storageClassName": ""}
         volume = f"{self.namespace}-{name}"
         claimed = {"namespace": self.namespace, "name": name}
         async with self.cluster.admin() as admin:
             path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
-            held = {**access, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}, "claimRef": claimed}
+            source = disk(volume, str(folder)) if one_node else {"hostPath": {"path": str(folder)}}
+            held = {**access, **source, "capacity": {"storage": "1Gi"}, "claimRef": claimed}
             await admin.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": held})
             wanted = {**access, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": volume}
             await admin.create(path, {"metadata": {"name": name}, "spec": wanted})
@@ -116,6 +119,18 @@ class Tenant:
         async with self.cluster.admin() as admin:
             found = {kind: await admin.find(f"{group}/namespaces/{self.namespace}/{kind}") for kind, group in kinds.items()}
         return {(kind, obj["metadata"]["name"]) for kind, items in found.items() for obj in items} - LEFT_BY_KUBERNETES
+
+    async def account(self, name: str) -> Path:
+        """A kubeconfig with the rights of that service account."""
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{name}/token"
+        async with self.cluster.admin() as admin:
+            token = (await admin.create(path, {"spec": {"expirationSeconds": 7200}}))["status"]["token"]
+        return self.cluster.plane.kubeconfig(name, token=token, namespace=self.namespace)
+
+    async def log(self, pod: str) -> str:
+        """What the pod's only container wrote so far."""
+        async with Api.connect(kubeconfig=str(self.cluster.plane.kubeconfig()), namespace=self.namespace) as api:
+            return await api.log(pod, "main")
 
     async def pods(self) -> list[Json]:
         async with self.cluster.admin() as admin:

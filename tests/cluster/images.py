@@ -26,39 +26,37 @@ class Image:
 
 
 class PullError(Exception):
-    """``reason``: the waiting reason that a kubelet gives; ``again``: whether it is tried again."""
+    """``reason``: the waiting reason that a kubelet gives."""
 
-    def __init__(self, reason: str, message: str, *, again: bool = True) -> None:
+    def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.again = again
 
 
 class Images:
-    """A registry. Tests put images into it and take them out while pods wait for them."""
+    """A registry. Tests put images into it."""
 
     def __init__(self) -> None:
-        self._images: dict[str, Image | PullError] = {LOCAL: Image()}
+        self._images: dict[str, list[Image | PullError]] = {LOCAL: [Image()]}
 
-    def put(self, name: str, image: Image | PullError) -> None:
-        self._images[name] = image
-
-    def take_out(self, name: str) -> None:
-        del self._images[name]
+    def put(self, name: str, *outcomes: Image | PullError) -> None:
+        """Of its first, second, … pull; the last stays."""
+        self._images[name] = list(outcomes)
 
     def pull(self, name: str, *, may_pull: bool = True) -> Image:
         """Raises PullError."""
         if not _NAME.fullmatch(name):
             words = f'Failed to apply default image tag "{name}": couldn\'t parse image name "{name}": invalid reference format'
             raise PullError("InvalidImageName", words)
-        found = self._images.get(name)
-        if found is None and not may_pull:
+        outcomes = self._images.get(name)
+        if outcomes is None and not may_pull:
             raise PullError("ErrImageNeverPull", f'Container image "{name}" is not present with pull policy of Never')
-        if found is None:
+        if outcomes is None:
             full = name if "." in name.split("/")[0] else f"docker.io/{name}"
             words = f'failed to pull and unpack image "{full}": failed to resolve reference "{full}": {full}: not found'
             raise PullError("ErrImagePull", f'failed to pull image "{name}": rpc error: code = NotFound desc = {words}')
+        found = outcomes.pop(0) if len(outcomes) > 1 else outcomes[0]
         if isinstance(found, PullError):
             raise found
         return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.control_plane import ControlPlane
+from cluster.disks import Disks
 from cluster.events import Events
 from cluster.images import Images
 from cluster.network import Network
@@ -115,10 +116,12 @@ class Kubelet:
         async with AsyncExitStack() as stack:
             rest = await stack.enter_async_context(Rest(self._plane.credentials("kubelet")))
             events = await stack.enter_async_context(Events(rest))
-            names = ServiceNames()
+            names, disks = ServiceNames(), Disks()
             api = (self._plane.address, self._plane.port)
-            self._place = Place(rest, self._network, self.images, names, events, self._folder, api, self._faults, self._pace)
-            background = [asyncio.create_task(work) for work in (self._follow_pods(rest), self._beat(), names.follow(rest))]
+            self._place = Place(rest, self._network, self.images, names, disks, events, self._folder, api, self._faults, self._pace)
+            background = [
+                asyncio.create_task(work) for work in (self._follow_pods(rest), self._beat(), names.follow(rest), disks.follow(rest))
+            ]
             down: asyncio.Task[Any] = asyncio.create_task(self._down.wait())
             self._up.set()
             try:

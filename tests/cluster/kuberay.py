@@ -9,7 +9,7 @@ from typing import Any
 from cluster.build import GROUPS
 from cluster.control_plane import ControlPlane, free_ports
 from cluster.images import LOCAL
-from cluster.kueue import kubectl
+from cluster.kueue import define, kustomized
 from cluster.rest import Json
 
 PATH = "/apis/ray.io/v1/namespaces/{}/rayclusters"
@@ -17,7 +17,7 @@ PATH = "/apis/ray.io/v1/namespaces/{}/rayclusters"
 
 def start_kuberay(plane: ControlPlane) -> None:
     """Returns when the operator is ready. It ends with the control plane."""
-    kubectl(plane, "create", "-k", str(GROUPS["kuberay"].folder / "config" / "crd"))
+    define(plane, kustomized(GROUPS["kuberay"].folder / "config" / "crd"))
     metrics, health = free_ports(plane.address, 2)
     plane.start(
         "kuberay",
@@ -30,12 +30,17 @@ def start_kuberay(plane: ControlPlane) -> None:
     plane.wait_for("KubeRay", lambda: _ready(f"http://{plane.address}:{health}/readyz"))
 
 
-def ray_cluster(name: str, *, workers: int, placement: dict[str, Any], memory: str = "2Gi") -> Json:
-    """A RayCluster whose head takes no work. ``placement``: further fields of both pod specs."""
+def ray_cluster(name: str, *, workers: int, token: str, placement: dict[str, Any], memory: str = "2Gi") -> Json:
+    """A RayCluster whose head takes no work. ``placement``: further fields of both pod specs.
+
+    ``token``: a Secret whose ``auth_token`` everybody must know who speaks with it.
+    """
+    known = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": token, "key": "auth_token"}}}
+    env = [{"name": "RAY_AUTH_MODE", "value": "token"}, known]
 
     def group(component: str, **parameters: str) -> Json:
         amounts = {"cpu": "2", "memory": memory}
-        container = {"name": component, "image": LOCAL, "resources": {"limits": amounts, "requests": amounts}}
+        container = {"name": component, "image": LOCAL, "env": env, "resources": {"limits": amounts, "requests": amounts}}
         return {"rayStartParams": parameters, "template": {"spec": {"containers": [container], **placement}}}
 
     return {

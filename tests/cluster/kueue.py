@@ -7,9 +7,10 @@ instead, and it sees its certificates where it looks for them. Of its webhooks o
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def start_kueue(plane: ControlPlane) -> None:
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     installed = Webhooks(f"https://{plane.address}:{port}", plane.authority.certificate)
-    kubectl(plane, "create", "-f", "-", given=yaml.safe_dump_all(installed.definitions()))
+    define(plane, installed.definitions())
     kubectl(plane, "create", "namespace", "kueue-system")
     plane.start(
         "kueue",
@@ -70,9 +71,7 @@ class Webhooks:
 
     def definitions(self) -> list[Json]:
         """Its kinds."""
-        kubectl_binary = find("kubectl")
-        text = subprocess.run([str(kubectl_binary), "kustomize", str(self._manifests / "crd")], stdout=subprocess.PIPE, check=True).stdout
-        found = list(yaml.safe_load_all(text))
+        found = kustomized(self._manifests / "crd")
         for definition in found:
             if webhook := (definition["spec"].get("conversion") or {}).get("webhook"):
                 webhook["clientConfig"] = self._client(webhook["clientConfig"])
@@ -87,6 +86,29 @@ class Webhooks:
 
     def _client(self, config: Mapping[str, Any]) -> Json:
         return {"url": self._url + config["service"].get("path", "/"), "caBundle": self._bundle}
+
+
+def define(plane: ControlPlane, definitions: Sequence[Json]) -> None:
+    """Installs CustomResourceDefinitions, and returns when the API server offers all their kinds: a controller looks for them only once."""
+    kubectl(plane, "create", "-f", "-", given=yaml.safe_dump_all(definitions))
+    wanted: dict[str, set[str]] = {}
+    for spec in (definition["spec"] for definition in definitions):
+        for version in (each["name"] for each in spec["versions"] if each["served"]):
+            wanted.setdefault(f"/apis/{spec['group']}/{version}", set()).add(spec["names"]["plural"])
+
+    def offered() -> bool:
+        with suppress(RuntimeError):  # 404 until the first is there
+            answers = {path: json.loads(kubectl(plane, "get", "--raw", path))["resources"] for path in wanted}
+            return all(wanted[path] <= {each["name"] for each in found} for path, found in answers.items())
+        return False
+
+    plane.wait_for("the kinds", offered)
+
+
+def kustomized(folder: Path) -> list[Json]:
+    """The objects of a kustomization."""
+    text = subprocess.run([str(find("kubectl")), "kustomize", str(folder)], stdout=subprocess.PIPE, check=True).stdout
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def queue(name: str, namespace: str, *, gpus: int, cpu: str = "64", memory: str = "1Ti") -> list[tuple[str, Json]]:

@@ -9,17 +9,20 @@ Names say whose they are (by process id), so what a killed run left behind is to
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import itertools
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 PREFIX = "ssw"  # interface names have 15 characters at most
 NAMESPACES = Path("/run/netns")
+LOCK = Path(tempfile.gettempdir()) / "specsweep-network.lock"
 SECOND_BYTES = range(77, 100)
 
 
@@ -34,6 +37,13 @@ class Network:
         self._bridge = f"{self._mark}b"
 
     def __enter__(self) -> Network:
+        with LOCK.open("w") as lock:  # two at once would take the same addresses
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._set_up()
+        _let_through(self._bridge, "-I")
+        return self
+
+    def _set_up(self) -> None:
         remove_left_over()
         taken = _ip("-4", "-o", "addr")
         self._base = next(f"10.{second}" for second in SECOND_BYTES if f" 10.{second}." not in taken)
@@ -42,8 +52,6 @@ class Network:
             f"addr add {self.host}/16 dev {self._bridge}",
             f"link set {self._bridge} up",
         )
-        _let_through(self._bridge, "-I")
-        return self
 
     def __exit__(self, *exc: object) -> None:
         for name in list(self._numbers):

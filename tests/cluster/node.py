@@ -21,6 +21,7 @@ from cluster.status import Taken, now
 
 VERSION = "v1.37.2"
 LEASE_S = 40
+ATTACHED_BY_CONTROLLER = "volumes.kubernetes.io/controller-managed-attach-detach"
 _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -59,7 +60,7 @@ class Node:
         node = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": spec.name, "labels": labels},
+            "metadata": {"name": spec.name, "labels": labels, "annotations": {ATTACHED_BY_CONTROLLER: "true"}},
             "spec": {"taints": [dict(taint) for taint in spec.taints]},
         }
         await rest.create("/api/v1/nodes", node)

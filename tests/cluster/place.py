@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cluster.disks import Disks
 from cluster.events import Events
 from cluster.images import Images
 from cluster.network import Network
@@ -16,7 +17,7 @@ from cluster.service_names import ServiceNames
 class Pace:
     """Seconds between tries; a kubelet's own are longer."""
 
-    pull_s: float = 1.0
+    pull_s: float = 0.5
     mount_s: float = 1.0
     config_s: float = 1.0
     restart_s: float = 1.0
@@ -28,6 +29,7 @@ class Place:
     network: Network
     images: Images
     names: ServiceNames
+    disks: Disks
     events: Events
     folder: Path
     api: tuple[str, int]  # the API server's address and port

@@ -17,7 +17,7 @@ from cluster.place import Place
 from cluster.rest import STRATEGIC, Json, RestError
 from cluster.runs import Runs
 from cluster.status import CREATING, INITIALIZING, State, Taken, now, pod_status
-from cluster.volumes import MountError, Volume, prepare
+from cluster.volumes import MountError, NotAttached, Volume, prepare
 
 
 class PodWorker:
@@ -154,15 +154,19 @@ class PodWorker:
     async def _volumes(self) -> dict[str, Volume]:
         while True:
             try:
-                return await prepare(self.pod, self.folder, self.fetch, self._token)
+                return await prepare(self.pod, self.folder, self.fetch, self._token, self._attached)
             except MountError as error:
-                self.event("Warning", "FailedMount", str(error))
+                if not isinstance(error, NotAttached):
+                    self.event("Warning", "FailedMount", str(error))
                 await asyncio.sleep(self.place.pace.mount_s)
 
     async def fetch(self, kind: str, name: str) -> Json:
         """A namespaced object that the pod refers to, or a PersistentVolume. Raises RestError."""
         where = "/api/v1" if kind == "persistentvolumes" else f"/api/v1/namespaces/{self.key[0]}"
         return await self.place.rest.get(f"{where}/{kind}/{name}")
+
+    def _attached(self, volume: str) -> bool:
+        return self.place.disks.has(self.pod["spec"]["nodeName"], volume)
 
     async def _token(self, source: Json) -> str:
         account = self.pod["spec"].get("serviceAccountName", "default")

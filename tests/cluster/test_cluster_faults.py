@@ -13,6 +13,7 @@ import pytest
 
 from cluster.harness import Cluster, Tenant, until
 from cluster.node import NodeSpec
+from cluster.rest import RestError
 from cluster.servers import fleet, server
 from specsweep.k8s.fleet import Pace
 from specsweep.k8s.server import Server, serve
@@ -119,9 +120,36 @@ async def test_the_api_server_is_away_for_a_while(cluster: Cluster) -> None:
         assert await tenant.objects() == set()
 
 
+async def test_the_api_server_is_away_at_the_end(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+
+    async def restart() -> None:
+        await asyncio.sleep(2)
+        await asyncio.to_thread(cluster.plane.start_api_server)
+
+    async with fleet(tenant) as found, asyncio.TaskGroup() as group:
+        async with serve(found, server(tenant), None):
+            await asyncio.to_thread(cluster.plane.stop_api_server)
+            group.create_task(restart())
+        assert await tenant.objects() == set()
+
+
+async def is_forgotten(cluster: Cluster, tenant: Tenant, version: str) -> bool:
+    """Whether a watch could not go on from that version of the pods."""
+    async with cluster.admin() as admin:
+        path = f"/api/v1/namespaces/{tenant.namespace}/pods"
+        try:
+            event = await admin.get(path, watch="true", resourceVersion=version, timeoutSeconds="1")
+        except RestError as error:
+            return error.status == 410
+    return bool(event["object"].get("code") == 410)
+
+
 async def test_it_is_away_while_a_server_starts_and_has_forgotten_all_versions(cluster: Cluster) -> None:
     """The watch's version is not kept (410): all is listed anew, and nothing is missed."""
     tenant = await cluster.tenant(ONE)
+    async with cluster.admin() as admin:
+        version = (await admin.get(f"/api/v1/namespaces/{tenant.namespace}/pods"))["metadata"]["resourceVersion"]
     spec = server(tenant, ("sh", "-c", "sleep 3; exec python -m http.server {port} --bind {host}"))
 
     async def restart() -> None:
@@ -134,6 +162,9 @@ async def test_it_is_away_while_a_server_starts_and_has_forgotten_all_versions(c
         group.create_task(restart())
         async with serve(found, spec, None) as running:
             assert running.ended() is None
+            assert await is_forgotten(cluster, tenant, version)
+            await deleted(cluster, tenant, running)
+            assert "deleted" in await ends(running)
     assert await tenant.objects() == set()
 
 

@@ -14,6 +14,7 @@ from cluster.images import Images, PullError
 from cluster.rest import RestError
 from cluster.service_names import ServiceNames
 from cluster.status import State, Taken, phase_of, pod_status
+from cluster.view import Bind, view
 from cluster.volumes import Volume, binds
 
 POD: dict[str, Any] = {
@@ -146,6 +147,13 @@ def test_inner_folders_are_mounted_after_outer_ones(tmp_path: Path) -> None:
     mounts = [{"name": "b", "mountPath": "/data/fast"}, {"name": "a", "mountPath": "/data"}]
     outer, inner = binds({"volumeMounts": mounts}, volumes)
     assert (outer.target, outer.read_only, inner.target, inner.size) == ("/data", True, "/data/fast", 5)
+
+
+def test_a_mount_below_a_link_stays_inside_of_the_view(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    lines = view(tmp_path / "root", [Bind(None, str(tmp_path / "link" / "secrets"))])
+    assert lines[-1].endswith(f"{tmp_path}/root/root{tmp_path}/real/secrets")
 
 
 @pytest.mark.parametrize(

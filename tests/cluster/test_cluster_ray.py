@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from cluster.build import missing
@@ -23,9 +25,9 @@ def ray_operator(cluster: Cluster) -> Cluster:
 async def test_a_ray_cluster_of_two_pods_becomes_ready(ray_operator: Cluster) -> None:
     tenant = await ray_operator.tenant(NodeSpec("one", gpus=0), NodeSpec("two", gpus=0))
     place = tenant.placement
-    wanted = ray_cluster(
-        "clients", workers=1, placement={"nodeSelector": place["node_selector"], "tolerations": list(place["tolerations"])}
-    )
+    await tenant.secret("ray", auth_token=secrets.token_hex(32))
+    where = {"nodeSelector": place["node_selector"], "tolerations": list(place["tolerations"])}
+    wanted = ray_cluster("clients", workers=1, token="ray", placement=where)
     path = PATH.format(tenant.namespace)
     async with ray_operator.admin() as admin:
         await admin.create(path, wanted)

@@ -10,21 +10,27 @@ from typing import Any
 
 import pytest
 
-from cluster.harness import Cluster, until
-from cluster.images import Image
+from cluster.harness import Cluster
 from cluster.node import NodeSpec
 from cluster.servers import ENGINE, ENGINE_FILES, fleet, server
 from specsweep.k8s.ends import LogCause
 from specsweep.k8s.errors import Conflict, Forbidden, StartRetryable, StartTerminal
-from specsweep.k8s.outcomes import Starting
-from specsweep.k8s.resources import JOBS
+from specsweep.k8s.manifests import server_objects
 from specsweep.k8s.server import serve
 from specsweep.k8s.specs import ClaimMount, SecretRef
 from specsweep.k8s.verdict import Budgets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 ONE = NodeSpec("one")
-SHORT = Budgets(queue_s=2, pull_s=3, mount_s=3)
+SHORT = Budgets(queue_s=2)
+IMPATIENT = {"spec": {"containers": [{"name": "main", "startupProbe": {"periodSeconds": 1, "failureThreshold": 2}}]}}
+LOADS = """
+import signal, time
+def end(*_):
+    raise KeyboardInterrupt("terminated")
+signal.signal(signal.SIGTERM, end)
+time.sleep(600)
+"""
 
 
 def asked(url: str, body: Any = None) -> str:
@@ -93,34 +99,9 @@ os.execvp("python", ["python", "-m", "http.server", "8000", "--bind", "0.0.0.0"]
     assert not Path("/scratch").exists()
 
 
-async def test_eight_gpus_are_waited_for_and_taken_when_they_are_free(cluster: Cluster) -> None:
-    tenant = await cluster.tenant(ONE)
-    first, second = (server(tenant, name=name, gpus=8) for name in ("first", "second"))
-    waited: list[str] = []
-    ready = asyncio.Event()
-
-    async def later() -> None:
-        async with serve(found, second, None, progress=lambda starting: waited.append(starting.waits_for)):
-            ready.set()
-
-    async def waits() -> bool:
-        return any("Insufficient nvidia.com/gpu" in words for words in waited)
-
-    async with fleet(tenant) as found, serve(found, first, None), asyncio.TaskGroup() as group:
-        group.create_task(later())
-        await until(waits, "the scheduler's words")
-        assert not ready.is_set()
-        await found.api.delete(JOBS, first.name)  # as at the end of its session
-        await asyncio.wait_for(ready.wait(), 60)
-    assert await tenant.objects() == set()
-
-
 @pytest.mark.parametrize(
     ("fields", "error", "kind", "says"),
     [
-        ({"gpus": 1, "gpu_product": "NVIDIA-H300"}, StartTerminal, "no node", "didn't match Pod's node affinity/selector"),
-        ({"image": "nobody/has-it:1"}, StartTerminal, "image", "nobody/has-it:1: not found"),
-        ({"image": "Not/A-Name"}, StartTerminal, "image", "invalid reference format"),
         ({"secret_env": {"HF_TOKEN": SecretRef("hub", "token")}}, StartTerminal, "container config", 'secret "hub" not found'),
         ({"argv": ("no-such-program",)}, StartTerminal, "command", "executable file not found in $PATH"),
         ({"argv": ("sh", "-c", "echo loading; echo bad flag --tp >&2; exit 2")}, StartRetryable, "unknown", "bad flag --tp"),
@@ -128,13 +109,19 @@ async def test_eight_gpus_are_waited_for_and_taken_when_they_are_free(cluster: C
         ({"argv": ("true",)}, StartRetryable, "unknown", "ended with code 0"),
         ({"argv": ("sh", "-c", "echo still loading; sleep 600"), "startup_s": 2}, StartTerminal, "never healthy", "health path"),
         (
+            {"argv": ("python", "-c", LOADS), "placement": {"template": IMPATIENT}},
+            StartTerminal,
+            "never healthy",
+            "KeyboardInterrupt: terminated",
+        ),
+        (
             {"argv": ("python", "-c", "x = bytearray(10**9)"), "memory": "100Mi"},
             StartTerminal,
             "host memory",
             "memory=100Mi",
         ),
     ],
-    ids=["product", "image", "name", "secret", "command", "crash", "gpu-memory", "code-0", "never-healthy", "host-memory"],
+    ids=["secret", "command", "crash", "gpu-memory", "code-0", "never-healthy", "startup-probe", "host-memory"],
 )
 async def test_what_does_not_come_says_why_and_leaves_nothing(
     cluster: Cluster, fields: dict[str, Any], error: type[Exception], kind: str, says: str
@@ -169,19 +156,13 @@ async def test_the_log_of_a_crash_is_kept(cluster: Cluster) -> None:
     assert "Scheduled" in failure.value.evidence["events.txt"]
 
 
-async def test_an_image_that_comes_late_is_waited_for(cluster: Cluster) -> None:
+async def test_what_a_startup_probe_ended_was_not_ended_by_somebody(cluster: Cluster) -> None:
+    """Its last words are those of a program that a person has stopped; the kubelet's events say what it was."""
     tenant = await cluster.tenant(ONE)
-    name = f"late/{tenant.namespace}:1"
-    waited: list[str] = []
-
-    def progress(starting: Starting) -> None:
-        waited.append(starting.waits_for)
-        if "ErrImagePull" in starting.waits_for or "ImagePullBackOff" in starting.waits_for:
-            cluster.kubelet.images.put(name, Image())
-
-    async with fleet(tenant) as found, serve(found, server(tenant, image=name), None, progress=progress) as running:
-        assert running.ended() is None
-    assert any("not found" in words for words in waited)
+    async with fleet(tenant) as found:
+        with pytest.raises(StartTerminal, match=r"its startup probe had it killed after \d+ s, .*Connect.*larger startup budget"):
+            async with serve(found, server(tenant, ("python", "-c", LOADS), placement={"template": IMPATIENT}), None):
+                pytest.fail("it came")
 
 
 async def test_somebody_elses_job_of_that_name_is_left_alone(cluster: Cluster) -> None:
@@ -197,6 +178,19 @@ async def test_somebody_elses_job_of_that_name_is_left_alone(cluster: Cluster) -
                 pytest.fail("it came")
     assert ("jobs", spec.name) in await tenant.objects()
     assert not {kind for kind, _ in await tenant.objects()} & {"services"}
+
+
+async def test_what_an_earlier_life_left_with_other_settings_is_replaced(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    before, now = server(tenant, gpus=8, env={"A": "1"}), server(tenant, gpus=8, env={"A": "2"})
+    async with fleet(tenant) as found:
+        left = await found.create(server_objects(before, None))
+        async with serve(found, now, None) as running:
+            (pod,) = await tenant.pods()
+            assert pod["metadata"]["name"] == running.pod
+            assert pod["metadata"]["ownerReferences"][0]["uid"] != left["metadata"]["uid"]
+            assert {"name": "A", "value": "2"} in pod["spec"]["containers"][0]["env"]
+        assert await tenant.objects() == set()
 
 
 @pytest.mark.parametrize(("verb", "resource"), [("create", "jobs"), ("create", "services"), ("watch", "pods")])

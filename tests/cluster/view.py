@@ -9,6 +9,7 @@ Tools are named by their full path: the script may run with the variables of the
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def view(folder: Path, binds: Sequence[Bind], *, read_only: bool = False) -> lis
         f"{tool('rm')} -f {root}/etc/resolv.conf",  # nobody is asked for other names: that would be waited for
     ]
     for bind in binds:
-        target = root + shlex.quote(bind.target)
+        target = root + shlex.quote(os.path.realpath(bind.target))  # a link to /run would lead out of the view
         if bind.source is None:
             size = f" -o size={bind.size},mode=1777" if bind.size else ""
             lines += [f"{mkdir} -p {target}", f"{mount} -t tmpfs{size} tmpfs {target}"]

@@ -1,6 +1,7 @@
 """A pod's volumes as folders of this machine, and where each container sees them.
 
-A claim is bound by the real controller to a PersistentVolume with a ``hostPath``: that folder is the volume. Everything else is a folder
+A claim is bound by the real controller to a PersistentVolume with a ``hostPath`` or a disk (:mod:`cluster.disks`): that folder is the
+volume. Everything else is a folder
 below the pod's own, filled once when the pod starts (a real kubelet would follow later changes of a ConfigMap; nothing here needs that).
 """
 
@@ -14,11 +15,16 @@ from cluster.environment import ConfigError, Fetch, bytes_of, content, field_of
 from cluster.rest import Json, RestError
 from cluster.view import Bind
 
+Attached = Callable[[str], bool]  # whether that PersistentVolume is attached to the pod's node
 Token = Callable[[Json], Awaitable[str]]  # a projected serviceAccountToken → the token
 
 
 class MountError(Exception):
     """A volume that cannot be set up now; the kubelet's words."""
+
+
+class NotAttached(MountError):
+    """One that the controller has not brought to this node: that is waited for without a word, the controller has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +34,13 @@ class Volume:
     size: int | None = None
 
 
-async def prepare(pod: Json, folder: Path, fetch: Fetch, token: Token) -> dict[str, Volume]:
+async def prepare(pod: Json, folder: Path, fetch: Fetch, token: Token, attached: Attached) -> dict[str, Volume]:
     """Every volume of the pod by name. Raises MountError for the first that cannot be had."""
     found = {}
     for volume in pod["spec"].get("volumes") or ():
         name = volume["name"]
         try:
-            found[name] = await _prepared(volume, pod, folder / "volumes" / name, fetch, token)
+            found[name] = await _prepared(volume, pod, folder / "volumes" / name, fetch, token, attached)
         except (ConfigError, RestError) as error:
             raise MountError(f'MountVolume.SetUp failed for volume "{name}" : {error}') from error
     return found
@@ -54,7 +60,7 @@ def binds(container: Json, volumes: Mapping[str, Volume]) -> list[Bind]:
     return sorted(found, key=lambda bind: bind.target)
 
 
-async def _prepared(volume: Json, pod: Json, folder: Path, fetch: Fetch, token: Token) -> Volume:
+async def _prepared(volume: Json, pod: Json, folder: Path, fetch: Fetch, token: Token, attached: Attached) -> Volume:
     if "emptyDir" in volume:
         empty = volume["emptyDir"] or {}
         if empty.get("medium") == "Memory":
@@ -63,7 +69,7 @@ async def _prepared(volume: Json, pod: Json, folder: Path, fetch: Fetch, token: 
         folder.chmod(0o777)
         return Volume(folder)
     if "persistentVolumeClaim" in volume:
-        return await _claimed(volume["persistentVolumeClaim"], fetch)
+        return await _claimed(volume["persistentVolumeClaim"], fetch, attached)
     if "hostPath" in volume:
         return Volume(Path(volume["hostPath"]["path"]))
     for source in volume["projected"]["sources"] if "projected" in volume else [volume]:
@@ -71,13 +77,15 @@ async def _prepared(volume: Json, pod: Json, folder: Path, fetch: Fetch, token: 
     return Volume(folder, read_only=True)
 
 
-async def _claimed(source: Json, fetch: Fetch) -> Volume:
+async def _claimed(source: Json, fetch: Fetch, attached: Attached) -> Volume:
     claim = await fetch("persistentvolumeclaims", source["claimName"])
     name = claim["spec"].get("volumeName")
     if not name:
         raise ConfigError(f'persistentvolumeclaim "{source["claimName"]}" is not bound')
-    volume = await fetch("persistentvolumes", name)
-    path = Path(volume["spec"]["hostPath"]["path"])
+    spec = (await fetch("persistentvolumes", name))["spec"]
+    if "csi" in spec and not attached(name):
+        raise NotAttached(f"volume {name} is not attached")
+    path = Path(spec["csi"]["volumeAttributes"]["path"] if "csi" in spec else spec["hostPath"]["path"])
     if not path.is_dir():
         raise ConfigError(f"hostPath type check failed: {path} is not a directory")
     return Volume(path, read_only=bool(source.get("readOnly")))

@@ -19,7 +19,7 @@ from specsweep.k8s.api import Api
 from specsweep.k8s.config import Access
 from specsweep.k8s.transport import Manners, Transport
 
-FAST = Manners(timeout_s=5.0, patience_s=10.0, first_pause_s=0.001, longest_pause_s=0.01)
+FAST = Manners(timeout_s=5.0, patience_s=10.0, first_pause_s=0.001, longest_pause_s=0.01, doubt_s=0.1)
 Key = tuple[str, str]  # plural, name
 
 
@@ -128,7 +128,9 @@ class Server:
         return web.json_response({"kind": "Status", "status": "Success"})
 
     def _patch(self, request: web.Request, plural: str, name: str, body: Any) -> web.Response:
-        found = self.objects[plural, name]
+        found = self.objects.get((plural, name))
+        if found is None:
+            return failed(404, "NotFound", f'{plural} "{name}" not found')
         for part, change in body.items():
             found[part] = {**found.get(part, {}), **change}
         return web.json_response(self.put(plural, found))

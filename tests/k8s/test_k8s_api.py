@@ -145,6 +145,23 @@ async def test_what_cannot_heal_is_not_asked_again() -> None:
         assert len(api_server.requests) == 1
 
 
+async def test_a_server_that_has_just_started_and_refuses_everybody_is_asked_again() -> None:
+    async with connected() as (api_server, api):
+        await api.create(config_map())
+        api_server.answers = [lambda _: failed(403, "Forbidden", FORBIDDEN), lambda _: failed(401, "Unauthorized", "Unauthorized")]
+        with pytest.raises(Conflict):  # the server's own answer, at the third asking
+            await api.create(config_map())
+
+
+async def test_a_right_that_stays_away_is_taken_for_lost() -> None:
+    async with connected() as (api_server, api):
+        await api.create(config_map())
+        api_server.answers = [lambda _: failed(403, "Forbidden", FORBIDDEN)] * 1000
+        with pytest.raises(Forbidden, match="the right to create configmaps"):
+            await api.create(config_map())
+        assert len(api_server.requests) > 2
+
+
 async def test_credentials_that_ran_out_are_renewed_once() -> None:
     async with serving() as api_server:
         api_server.put("configmaps", config_map())
@@ -279,7 +296,7 @@ async def test_deleting_takes_dependents_first_and_is_no_error_when_gone() -> No
         assert api_server.bodies[-1] == {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
+            "propagationPolicy": "Background",
             "preconditions": {"uid": made["metadata"]["uid"]},
             "gracePeriodSeconds": 0,
         }

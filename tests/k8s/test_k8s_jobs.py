@@ -22,7 +22,7 @@ from specsweep.k8s.watch import Patience
 OTHER = sweep(program=program(files={"sweep.yaml": "axes: {}\n"}, argv=("specsweep", "run")))
 SPEC = prefetch(grace_s=0)
 POD = f"{SPEC.name}-x7k2p"
-FAR = Budgets(*[10**9] * 7)
+FAR = Budgets(*[10**9] * 8)
 OVER = [seen.condition("Complete", "True", 5, "CompletionsReached", "m")]
 
 

@@ -276,3 +276,12 @@ def test_every_field_is_one_that_the_api_has(objects: list[dict[str, Any]]) -> N
     for obj in objects:
         model = models[obj["kind"]]
         assert client.sanitize_for_serialization(client.deserialize(json.dumps(obj), model.__name__, "application/json")) == obj
+
+
+def test_files_in_folders_are_keys_without_and_stand_in_the_pod_with() -> None:
+    spec = sweep(program=program(files={"config/engine/mine.yaml": "name: mine\n", "top.yaml": "a: 1\n"}))
+    files, job = manifests.sweep_objects(spec)
+    assert files["data"] == {"config..engine..mine.yaml": "name: mine\n", "top.yaml": "a: 1\n"}
+    (volume,) = [volume for volume in job["spec"]["template"]["spec"]["volumes"] if volume["name"] == "files"]
+    paths = {item["path"]: files["data"][item["key"]] for item in volume["configMap"]["items"]}
+    assert paths == dict(spec.program.files)

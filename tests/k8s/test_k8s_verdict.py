@@ -17,7 +17,27 @@ from specsweep.k8s.verdict import Budgets, after_ready, judge, wants_log
 
 BUDGETS = Budgets()
 NO_GPUS = "0/12 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 8 Insufficient nvidia.com/gpu. no new claims to deallocate"
-PULL = 'Back-off pulling image "vllm/vllm-openai:nope": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image: not found'
+HOPELESS = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+NOWHERE = f"0/2 nodes are available: 2 Insufficient nvidia.com/gpu. {HOPELESS}"
+TAINTED = f"0/2 nodes are available: 2 node(s) had untolerated taint(s). {HOPELESS}"
+TAINT_TOLD = f"0/2 nodes are available: 2 node(s) had untolerated taint {{nvidia.com/gpu: }}. {HOPELESS}"
+CORDONED = f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable. {HOPELESS}"
+TAKEN = (
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s). "
+    "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+)
+PULL = 'Back-off pulling image "vllm/vllm-openai:nope": ErrImagePull: rpc error: code = Canceled desc = failed to pull and unpack image: context canceled'
+NO_TAG = (
+    'failed to pull image "vllm/vllm-openai:nope": rpc error: code = NotFound desc = failed to pull and unpack image: '
+    "docker.io/vllm/vllm-openai:nope: not found"
+)
+NO_MANIFEST = 'Failed to pull image "registry.example/vllm:x": rpc error: code = Unknown desc = manifest unknown: manifest unknown'
+NO_ACCESS = (
+    'Failed to pull image "vllm/private:1": failed to resolve reference: pull access denied, repository does not exist or may require '
+    "authorization: server message: insufficient_scope: authorization failed"
+)
+NO_ROOM = 'Failed to pull image "vllm/vllm-openai:v1": write /var/lib/containerd/ingest/data: no space left on device'
+LIMITED = "429 Too Many Requests: toomanyrequests: You have reached your unauthenticated pull rate limit"
 NO_SECRET = 'secret "hub" not found'
 DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi. "
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi. "
@@ -62,6 +82,15 @@ STARTING: list[tuple[str, Verdict, list[str]]] = [
     ("suspended by Kueue", verdict(None, job=kueue_suspended(7200)), ["quota"]),
     ("not looked at yet", verdict(seen.pod("Pending", node=None)), ["the scheduler"]),
     ("no node", verdict(seen.unscheduled(NO_GPUS, 600)), [NO_GPUS]),
+    ("no node has it, for now", verdict(seen.unscheduled(NOWHERE, 299)), [NOWHERE]),
+    (
+        "no node has it, but a new one is on its way",
+        verdict(seen.unscheduled(NOWHERE, 301), seen.event("TriggeredScaleUp", "1->2", 9)),
+        [NOWHERE],
+    ),
+    ("no node has it, after others had it for long", verdict(seen.unscheduled(NOWHERE, 400)), [NOWHERE]),
+    ("closed for now", verdict(seen.unscheduled(CORDONED, 301)), ["were unschedulable"]),
+    ("taken", verdict(seen.unscheduled(TAKEN, 3000)), [TAKEN]),
     (
         "no node, told by the event only",
         verdict(seen.pod("Pending", node=None), seen.event("FailedScheduling", NO_GPUS, 100, new_style=True)),
@@ -85,11 +114,12 @@ STARTING: list[tuple[str, Verdict, list[str]]] = [
     ),
     ("creating, for half an hour: a 20 GB image", verdict(seen.creating(seconds_ago=1800)), ["containers to be created", seen.NODE]),
     ("bound, the kubelet silent yet", verdict(seen.pod("Pending", conditions=[seen.scheduled(2)])), ["containers to be created"]),
-    ("the first pull failed", verdict(seen.creating("ErrImagePull", PULL, seconds_ago=20)), ["ErrImagePull", "not found"]),
+    ("the first pull failed", verdict(seen.creating("ErrImagePull", PULL, seconds_ago=20)), ["ErrImagePull", "context canceled"]),
+    ("a registry that is busy", verdict(seen.creating("ErrImagePull", LIMITED, seconds_ago=20)), ["rate limit"]),
     (
         "a slow pull that failed just now",
         verdict(seen.creating("ImagePullBackOff", PULL, seconds_ago=1500), seen.event("Failed", f"Failed to pull image: {PULL}", 30)),
-        ["ImagePullBackOff", "not found"],
+        ["ImagePullBackOff", "context canceled"],
     ),
     ("a volume is not there yet", verdict(seen.creating(seconds_ago=200), mount(100)), ["FailedMount", '"weights" not found']),
     (
@@ -122,6 +152,10 @@ def test_a_healthy_server_is_ready() -> None:
 
 TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
     ("queue deadline", verdict(seen.unscheduled(NO_GPUS, 3601)), "no node", [NO_GPUS, "3600 s", "kubectl get nodes"]),
+    ("no node has it", verdict(seen.unscheduled(NOWHERE, 301)), "no node", [NOWHERE, "300 s", "no node offers"]),
+    ("a taint", verdict(seen.unscheduled(TAINTED, 301)), "no node", [TAINTED, "no toleration", "TAINTS:.spec.taints"]),
+    ("a taint, told by an older scheduler", verdict(seen.unscheduled(TAINT_TOLD, 301)), "no node", ["the taint nvidia.com/gpu is given"]),
+    ("taken until the deadline", verdict(seen.unscheduled(TAKEN, 3601)), "no node", [TAKEN, "3600 s"]),
     ("quota deadline", verdict(None, job=kueue_suspended(86401)), "quota", ["workloads", "Kueue does not run here"]),
     ("refused by a policy", verdict(None, seen.event("FailedCreate", "violates PodSecurity", 121)), "refused", ["violates PodSecurity"]),
     (
@@ -130,16 +164,24 @@ TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
         "refused",
         ["exceeded quota", "ResourceQuota"],
     ),
-    ("pull deadline", verdict(seen.creating("ImagePullBackOff", PULL, seconds_ago=301)), "image", ["not found", "tag", "pull secret"]),
+    ("pull deadline", verdict(seen.creating("ImagePullBackOff", PULL, seconds_ago=301)), "image", ["context canceled", "300 s"]),
+    ("no such tag", verdict(seen.creating("ErrImagePull", NO_TAG)), "image", [NO_TAG, "correct the image's name and tag"]),
+    (
+        "no such tag, in back-off",
+        verdict(seen.creating("ImagePullBackOff", "Back-off pulling image"), seen.event("Failed", NO_MANIFEST, 5)),
+        "image",
+        ["manifest unknown"],
+    ),
+    ("no right to pull", verdict(seen.creating("ErrImagePull", NO_ACCESS)), "image access", ["authorization failed", "pull secret"]),
     (
         "pull deadline counts from the first failure",
         verdict(
             seen.creating("ImagePullBackOff", "Back-off pulling image", seconds_ago=900),
-            seen.event("Failed", 'Failed to pull image "x": 401 Unauthorized', 400, 10),
+            seen.event("Failed", 'Failed to pull image "x": connection refused', 400, 10),
             seen.event("BackOff", "Back-off pulling image", 390, 1),
         ),
         "image",
-        ["401 Unauthorized"],
+        ["connection refused"],
     ),
     (
         "invalid image",
@@ -157,11 +199,16 @@ TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
     ("container refused", verdict(seen.creating("CreateContainerError", "no command specified")), "container", ["no command specified"]),
     ("runtime refused", verdict(seen.creating("RunContainerError", "OCI runtime create failed")), "container", ["OCI runtime"]),
     ("mount deadline", verdict(seen.creating(seconds_ago=700), mount(301)), "mount", ['"weights" not found', "correct the claim"]),
-    (
-        "attach deadline",
-        verdict(seen.creating(seconds_ago=700), seen.event("FailedAttachVolume", "Multi-Attach error for volume", 301)),
-        "mount",
-        ["Multi-Attach error"],
+    *(
+        (
+            "attach deadline",
+            verdict(
+                seen.creating(seconds_ago=700), seen.event("FailedAttachVolume", f"{words} Volume is already used by pod(s) other", 301)
+            ),
+            "mount",
+            [words, "pod(s) other", "one node at a time"],
+        )
+        for words in ('Multi-Attach error for volume "x"', 'Waiting for detach for volume "x"')
     ),
     ("creation deadline", verdict(seen.creating(seconds_ago=3601)), "create", ["kubectl describe node"]),
     ("host memory", verdict(seen.ended(137, "OOMKilled")), "host memory", ["128Gi", "/dev/shm", "raise memory"]),
@@ -191,7 +238,18 @@ TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
         "never healthy, the kubelet first",
         verdict(seen.ended(137), seen.event("Killing", "Container main failed startup probe, will be restarted", 15), log="loading…"),
         "never healthy",
-        ["startup budget", "loading…"],
+        ["startup budget", "after 290 s", "loading…"],
+    ),
+    (
+        "killed by its startup probe, as if by hand",
+        verdict(
+            seen.ended(1),
+            seen.event("Unhealthy", "Startup probe failed: connection refused", 290, 15),
+            seen.event("Killing", "Container main failed startup probe, will be restarted", 15),
+            log="KeyboardInterrupt: terminated; CUDA out of memory",
+        ),
+        "never healthy",
+        ["connection refused", "after 290 s", "names a cause: lower engine.max_batch"],
     ),
     ("over its own disk limit", verdict(seen.pod("Failed", reason="Evicted", message=DISK)), "own limit", [DISK, "raise that limit"]),
     (
@@ -226,6 +284,7 @@ def failed(row: str, reason: str, message: str, kind: str, says: str) -> tuple[s
 
 
 RETRYABLE: list[tuple[str, Verdict, str, list[str]]] = [
+    ("no room for the image", verdict(seen.creating("ErrImagePull", NO_ROOM)), "node disk", [NO_ROOM, seen.NODE]),
     ("evicted", verdict(seen.pod("Failed", reason="Evicted", message=LOW)), "evicted", [LOW, seen.NODE]),
     ("evicted by the API", verdict(disrupted("EvictionByEvictionAPI", "Eviction API: evicting")), "evicted", ["evicting"]),
     (
@@ -305,6 +364,12 @@ def test_after_it_was_ready_it_must_not_wait_again(pod: dict[str, Any] | None) -
     found = after_ready(verdict(pod))
     assert isinstance(found, Retryable)
     assert "was ready" in found.reason
+
+
+def test_after_it_was_ready_a_suspended_job_was_preempted_also_when_its_pod_is_gone() -> None:
+    found = after_ready(verdict(None, job=kueue_suspended(1)))
+    assert isinstance(found, Retryable)
+    assert found.kind == "preempted"
 
 
 def test_after_it_was_ready_all_else_stays() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from aiohttp import web
@@ -15,8 +16,9 @@ from plan_samples import plan_of
 from store_samples import measurement, trace
 
 from specsweep.client.workload import Prompt, PromptSet
+from specsweep.orchestrator.clusters import Launch, Limits
 from specsweep.orchestrator.engines import EngineSpec, SessionModels
-from specsweep.orchestrator.errors import ConfigError, SpecsweepError
+from specsweep.orchestrator.errors import ConfigError, EngineTerminal, SpecsweepError
 from specsweep.orchestrator.ledger import Outcome
 from specsweep.orchestrator.measuring import Measured
 from specsweep.orchestrator.points import Plan, Point
@@ -28,14 +30,23 @@ from specsweep.orchestrator.store import Store
 @dataclass
 class Engine:
     base_url: str
-    end: str | None = None
+    how: str | None = None  # it ended
+    taken: SpecsweepError | None = None  # by its place
     headers: tuple[tuple[str, str], ...] = ()
     model_name: str = "tiny"
+    node: str = ""
+    host: dict[str, Any] = field(default_factory=lambda: {"cpu": "fake"})
 
     def ended(self) -> str | None:
-        return self.end
+        return self.how
 
-    def log(self) -> str:
+    async def end(self, words: str) -> SpecsweepError:
+        return self.taken or EngineTerminal(f"engine {words}", evidence=await self.log())
+
+    def host_facts(self) -> dict[str, Any]:
+        return self.host
+
+    async def log(self) -> str:
         return "loading\nGGML_ASSERT failed"
 
     def cpu_seconds(self) -> float | None:
@@ -52,29 +63,54 @@ class World:
     url: str
     warmed: int = 0  # requests that nobody measured
     started: list[Engine] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    host: dict[str, Any] = field(default_factory=lambda: {"cpu": "fake"})
     running: int = 0
     refuse_starts: list[SpecsweepError] = field(default_factory=list)
     trouble: Trouble = lambda point, engine: None
     spoil: Callable[[Point, Measured], Measured] = lambda point, measured: measured
     measured: list[str] = field(default_factory=list)  # point ids, each time one is begun
     kind: str = "fake"
+    limits: Limits = field(default_factory=Limits)
+    dying_s: float = 0.3
+    can_be_cut_off: bool = False
     start_clients: Callable[[], None] = lambda: None  # by Ray
+    cores: int = 4
+    measure_s: float = 0.0
+    most_running: int = 0
+    most_cores: int = 0
+    _cores_used: int = 0
     start_s: float = 0.0  # of an engine
     busy: float = 0.01  # share of the host's CPU that others use
     waits: list[float] = field(default_factory=list)  # for a quiet host, s
 
     @asynccontextmanager
-    async def start(self, spec: EngineSpec, *, logs: Path, name: str) -> AsyncIterator[Engine]:
+    async def opened(self, sweep: str, say: Callable[[str], None]) -> AsyncIterator[None]:
+        yield
+
+    def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
+        return "", 0
+
+    @asynccontextmanager
+    async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[Engine]:
         if self.refuse_starts:
             raise self.refuse_starts.pop(0)
         await asyncio.sleep(self.start_s)
-        engine = Engine(self.url)
+        self.launches.append(launch)
+        engine = Engine(self.url, host=self.host)
         self.started.append(engine)
         self.running += 1
+        self.most_running = max(self.most_running, self.running)
         try:
             yield engine
         finally:
             self.running -= 1
+
+    def pool(self, address: str | None = None) -> Any:
+        """Instead of Ray."""
+        return SimpleNamespace(
+            start=self.start_clients, close=lambda: None, team=object, cores=self.cores, processes=lambda size, asked: min(size, 2)
+        )
 
     async def quiet(self, engine: Engine, wait_s: float, busy: Callable[[float], None]) -> float | None:
         self.waits.append(wait_s)
@@ -82,11 +118,15 @@ class World:
             busy(self.busy)
         return self.busy
 
-    def host_facts(self) -> dict[str, Any]:
-        return {"cpu": "fake"}
-
     async def measure_point(self, point: Point, requests: Any, engine: Engine, pool: Any, **_: Any) -> Measured:
         self.measured.append(point.point_id)
+        used = min(int(point.axes["batch_size"]), 2)
+        self._cores_used += used
+        self.most_cores = max(self.most_cores, self._cores_used)
+        try:
+            await asyncio.sleep(self.measure_s)
+        finally:
+            self._cores_used -= used
         self.trouble(point, engine)
         return self.spoil(point, Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {}))
 
@@ -116,27 +156,28 @@ def composed(drafters: str, batch_sizes: str) -> Plan:
 
 
 def run(plan: Plan, store: Store, world: World, prepared: Prepared) -> Outcome:
+    return asyncio.run(run_in_loop(plan, store, world, prepared))
+
+
+async def run_in_loop(plan: Plan, store: Store, world: World, prepared: Prepared) -> Outcome:
     async def answer(request: web.Request) -> web.Response:
         if request.method == "POST":
             world.warmed += 1
         return web.json_response({"build_info": "b1"})
 
-    async def all_of_it() -> Outcome:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        server = web.AppRunner(app)
-        await server.setup()
-        site = web.TCPSite(server, "127.0.0.1", 0)
-        await site.start()
-        host, port = server.addresses[0][:2]
-        world.url = f"http://{host}:{port}"
-        try:
-            tally = Tally(sessions=len(plan.sessions), points=len(plan.points), requests=0, est_left_s=plan.est_s)
-            return await Runner(plan, store, None, Progress(tally), prepared, tally).run()  # type: ignore[arg-type]
-        finally:
-            await server.cleanup()
-
-    return asyncio.run(all_of_it())
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    server = web.AppRunner(app)
+    await server.setup()
+    site = web.TCPSite(server, "127.0.0.1", 0)
+    await site.start()
+    host, port = server.addresses[0][:2]
+    world.url = f"http://{host}:{port}"
+    try:
+        tally = Tally(sessions=len(plan.sessions), points=len(plan.points), requests=0, est_left_s=plan.est_s)
+        return await Runner(plan, world, store, None, Progress(tally), prepared, tally).run()  # type: ignore[arg-type]
+    finally:
+        await server.cleanup()
 
 
 def states(store: Store, plan: Plan) -> list[str]:

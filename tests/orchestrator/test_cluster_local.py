@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from specsweep.orchestrator.clusters import Launch
 from specsweep.orchestrator.clusters.local import LocalCluster
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import EngineRetryable, EngineTerminal
@@ -35,9 +36,9 @@ SERVING = SERVER + "print('up', flush=True)\nHTTPServer(('127.0.0.1', int(sys.ar
 
 
 async def test_it_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
-    async with LocalCluster().start(spec(SERVING), logs=tmp_path, name="one") as engine:
+    async with LocalCluster().start(spec(SERVING), Launch(tmp_path, "one")) as engine:
         assert engine.ended() is None
-        assert "up" in engine.log()
+        assert "up" in await engine.log()
         pid = engine.process.pid
     assert not psutil.pid_exists(pid)
     assert (tmp_path / "one.log").read_text().startswith("up")
@@ -46,7 +47,7 @@ async def test_it_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
 async def test_what_an_engine_writes_beside_its_files_can_be_read_while_it_runs(tmp_path: Path) -> None:
     script = "import os\nos.mkdir(os.environ['DUMPS'])\nopen(os.environ['DUMPS'] + '/one', 'w').write('counts')\n" + SERVING
     given = spec(script, env={"DUMPS": "{files}/dumps"}, files={"settings": "x"})
-    async with LocalCluster().start(given, logs=tmp_path, name="files") as engine:
+    async with LocalCluster().start(given, Launch(tmp_path, "files")) as engine:
         assert engine.files is not None
         assert (engine.files / "dumps" / "one").read_text() == "counts"
         assert (engine.files / "settings").read_text() == "x"
@@ -60,8 +61,8 @@ async def test_a_whole_process_tree_that_ignores_term_is_ended(tmp_path: Path, m
         "child = subprocess.Popen([sys.executable, '-c', 'import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)'])\n"
         "print(child.pid, flush=True)\nHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
     )
-    async with LocalCluster().start(spec(script), logs=tmp_path, name="two") as engine:
-        pids = [engine.process.pid, int(engine.log().split()[0])]
+    async with LocalCluster().start(spec(script), Launch(tmp_path, "two")) as engine:
+        pids = [engine.process.pid, int((await engine.log()).split()[0])]
     deadline = time.monotonic() + 5
     while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids):
         assert time.monotonic() < deadline, "a process of the engine is still there"
@@ -71,7 +72,7 @@ async def test_a_whole_process_tree_that_ignores_term_is_ended(tmp_path: Path, m
 async def test_an_engine_that_dies_at_start_is_explained_by_its_log(tmp_path: Path) -> None:
     dying = "import sys; print('loading'); print('error: invalid argument: --draft-model'); sys.exit(3)"
     with pytest.raises(EngineTerminal, match=r"ended with code 3 while starting: bad flag") as caught:
-        async with LocalCluster().start(spec(dying), logs=tmp_path, name="three"):
+        async with LocalCluster().start(spec(dying), Launch(tmp_path, "three")):
             pass
     assert "invalid argument: --draft-model" in caught.value.message
     assert "loading" in caught.value.evidence
@@ -80,7 +81,7 @@ async def test_an_engine_that_dies_at_start_is_explained_by_its_log(tmp_path: Pa
 async def test_an_engine_that_is_never_ready_is_ended_after_its_time(tmp_path: Path) -> None:
     with pytest.raises(EngineTerminal, match=r"not ready after 1 s \(engine\.startup_timeout_s\)") as caught:
         async with LocalCluster().start(
-            spec("import time; print('thinking', flush=True); time.sleep(600)", startup_timeout_s=1.0), logs=tmp_path, name="four"
+            spec("import time; print('thinking', flush=True); time.sleep(600)", startup_timeout_s=1.0), Launch(tmp_path, "four")
         ):
             pass
     assert "thinking" in caught.value.message
@@ -93,7 +94,7 @@ async def test_a_wanted_port_that_is_taken_is_found_before_anything_is_started(t
         holder.listen()
         port = holder.getsockname()[1]
         with pytest.raises(EngineTerminal, match=rf"engine\.port={port} is taken by process {os.getpid()}"):
-            async with LocalCluster().start(spec(SERVING, port=port), logs=tmp_path, name="five"):
+            async with LocalCluster().start(spec(SERVING, port=port), Launch(tmp_path, "five")):
                 pass
     assert not (tmp_path / "five.log").exists()
 
@@ -101,12 +102,12 @@ async def test_a_wanted_port_that_is_taken_is_found_before_anything_is_started(t
 async def test_a_port_lost_in_a_race_can_be_tried_again(tmp_path: Path) -> None:
     losing = 'import sys; print("E srv start: couldn\'t bind HTTP server socket, hostname: 127.0.0.1, port: 1"); sys.exit(1)'
     with pytest.raises(EngineRetryable, match="port"):
-        async with LocalCluster().start(spec(losing), logs=tmp_path, name="six"):
+        async with LocalCluster().start(spec(losing), Launch(tmp_path, "six")):
             pass
 
 
 async def test_a_killed_engine_says_by_what(tmp_path: Path) -> None:
-    async with LocalCluster().start(spec(SERVING), logs=tmp_path, name="seven") as engine:
+    async with LocalCluster().start(spec(SERVING), Launch(tmp_path, "seven")) as engine:
         engine.process.kill()
         await engine.process.wait()
         assert engine.ended() == "was killed by SIGKILL"
@@ -130,9 +131,9 @@ async def until_gone(pids: list[int]) -> None:
 async def test_what_an_engine_leaves_behind_when_it_dies_goes_too(tmp_path: Path) -> None:
     """As vLLM's core, when its API server is killed."""
     serving = SERVER + CHILD + "HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()"
-    async with LocalCluster().start(spec(serving), logs=tmp_path, name="nine") as engine:
+    async with LocalCluster().start(spec(serving), Launch(tmp_path, "nine")) as engine:
         server = psutil.Process(engine.process.pid).children()[0]
-        child = int(engine.log().split()[0])
+        child = int((await engine.log()).split()[0])
         server.kill()
         await engine.process.wait()
         assert engine.ended() == "was killed by SIGKILL"
@@ -144,12 +145,13 @@ async def test_a_killed_orchestrator_leaves_nothing_of_an_engine(tmp_path: Path)
     script = textwrap.dedent(f"""
         import asyncio, sys, time
         from pathlib import Path
+        from specsweep.orchestrator.clusters import Launch
         from specsweep.orchestrator.clusters.local import LocalCluster
         from specsweep.orchestrator.engines import EngineSpec
         async def main():
             spec = EngineSpec("stub", (sys.executable, "-c", {serving!r}, "{{port}}", "{{files}}"), "m")
-            async with LocalCluster().start(spec, logs=Path({str(tmp_path)!r}), name="ten") as engine:
-                print(engine.process.pid, engine.log().split()[0], flush=True)
+            async with LocalCluster().start(spec, Launch(Path({str(tmp_path)!r}), "ten")) as engine:
+                print(engine.process.pid, (await engine.log()).split()[0], flush=True)
                 await asyncio.sleep(600)
         asyncio.run(main())
     """)
@@ -166,7 +168,7 @@ async def test_a_killed_orchestrator_leaves_nothing_of_an_engine(tmp_path: Path)
 
 async def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(EngineTerminal, match="/nowhere/engine"):
-        async with LocalCluster().start(EngineSpec("stub", ("/nowhere/engine",), "m"), logs=tmp_path, name="eight"):
+        async with LocalCluster().start(EngineSpec("stub", ("/nowhere/engine",), "m"), Launch(tmp_path, "eight")):
             pass
 
 

@@ -17,6 +17,8 @@ OTHER = "method: suffix\nstateful: false\n"
 CAPTURE = ["capture=routing", "engine=sglang", "target=qwen3-235b", "workload=mixed", "workload.prompts=6", "workload.osl=1"]
 SIM = ["capture=routing", "engine=sim", "engine.dialect=sglang", "engine.preset=gpt-oss-120b", "target=tiny", "workload=mixed"]
 
+KUBERNETES = ["engine=sim", "cluster=kubernetes"]
+PODS = [*KUBERNETES, "cluster.image=r/specsweep:1"]
 CASES = [
     ("engine_only_attached", ["engine=openai_chat"], ["engine=openai_chat", *ATTACH], ["openai_chat", "cluster=attach endpoint="]),
     ("engine_has_drafter", ["drafter=other"], ["drafter=ngram"], ["llamacpp", "'suffix'", "draft_model, eagle3, mtp, ngram, none"]),
@@ -56,6 +58,25 @@ CASES = [
         ["engine=openai_chat", *ATTACH, "workload.chat=false"],
         ["engine=openai_chat", *ATTACH, "workload.chat=true"],
         ["openai_chat", "chat=false"],
+    ),
+    ("has_an_image", KUBERNETES, [*KUBERNETES, "cluster.image=r/specsweep:1"], ["cluster.image=REGISTRY/specsweep:TAG"]),
+    (
+        "has_an_image",
+        [*KUBERNETES, "cluster.image=r/specsweep:1", "engine=vllm", "engine.image=null"],
+        [*KUBERNETES, "engine=vllm", "engine.image=r/vllm:1"],
+        ["engine.image is not set", "engine vllm runs from its image"],
+    ),
+    (
+        "pod_is_right",
+        [*PODS, "engine.pod.cpus=3"],
+        [*PODS, "engine.pod.cpu=3"],
+        ["engine.pod.cpus is no field of a pod", "engine.pod.template"],
+    ),
+    (
+        "gpus_fit_the_limit",
+        [*PODS, "cluster.gpu_limits={B200: 8}", "cluster.pod.gpu_product=B200", "cluster.pod.gpus=16"],
+        [*PODS, "cluster.gpu_limits={B200: 8}", "cluster.pod.gpu_product=B200", "cluster.pod.gpus=8"],
+        ["takes 16 GPUs of B200", "cluster.gpu_limits.B200=8"],
     ),
     ("capture_engine", [*CAPTURE, "engine=vllm"], CAPTURE, ["vLLM", "lower bound", "engine=sglang"]),
     ("capture_engine", [*CAPTURE, "engine=llamacpp"], CAPTURE, ["llama.cpp has no recorder", "engine=sglang"]),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,11 +25,10 @@ from specsweep.orchestrator.store import Store
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World("")
-    monkeypatch.setattr(session_run, "cluster", lambda config: made)
     monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
     monkeypatch.setattr(point_run, "measure_point", made.measure_point)
-    monkeypatch.setattr(runner, "ClientPool", lambda: SimpleNamespace(start=made.start_clients, close=lambda: None))
+    monkeypatch.setattr(runner, "ClientPool", made.pool)
     return made
 
 
@@ -100,7 +98,7 @@ def test_an_engine_that_dies_costs_the_point_in_flight_and_is_started_again(
 
     def die_once(point: Point, engine: Engine) -> None:
         if point is first:
-            engine.end = "was killed by SIGKILL"
+            engine.how = "was killed by SIGKILL"
             raise RequestError("none of 6 measured requests succeeded; the first: disconnected")
 
     world.trouble = die_once
@@ -121,7 +119,7 @@ def test_an_engine_that_dies_although_every_request_succeeded_is_found_out(
 ) -> None:
     def die(point: Point, engine: Engine) -> None:
         if point is plan.points[0]:
-            engine.end = "ended with code 1"
+            engine.how = "ended with code 1"
 
     world.trouble = die
     run(plan, store, world, prepared)
@@ -136,7 +134,7 @@ def test_an_engine_that_dies_twice_without_a_point_between_ends_its_session_and_
 
     def die(point: Point, engine: Engine) -> None:
         if point in plan.sessions[0].points:
-            engine.end = "ended with code 1"
+            engine.how = "ended with code 1"
 
     world.trouble = die
     outcome = run(plan, store, world, prepared)
@@ -154,7 +152,7 @@ def test_deaths_with_points_between_do_not_add_up(world: World, prepared: Prepar
 
     def die_at_every_second_point(point: Point, engine: Engine) -> None:
         if len(world.measured) % 2:
-            engine.end = "ended with code 1"
+            engine.how = "ended with code 1"
 
     world.trouble = die_at_every_second_point
     outcome = run(plan, store, world, prepared)
@@ -276,9 +274,9 @@ def test_a_measurement_that_cannot_be_kept_fails_its_point_and_no_other(
 
 
 def test_facts_of_an_engine_that_cannot_be_kept_are_left_out_of_the_failure(
-    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    world: World, prepared: Prepared, store: Store, plan: Plan
 ) -> None:
-    monkeypatch.setattr(world, "host_facts", lambda: {"clock_ghz": float("nan")})
+    world.host["clock_ghz"] = float("nan")
     outcome = run(plan, store, world, prepared)
     assert (outcome.failed, outcome.unrecorded) == (4, 0)
     assert all("cannot be kept" in state for state in states(store, plan))

@@ -33,8 +33,8 @@ def counters(base_url: str) -> EngineCounters:
 def point(rung: Rung, base_url: str) -> PointTrace:
     wire = dialect(DIALECT)
     requests = planned(rung, load_tokenizer(MODEL_FOLDER))
-    with contextlib.closing(ClientPool()) as pool:
-        pool.start(rung.processes)
+    with contextlib.closing(ClientPool()) as pool, pool.team() as team:
+        team.start(rung.processes)
         before = counters(base_url)
         load = PointLoad(
             endpoint=Endpoint(base_url),
@@ -45,7 +45,7 @@ def point(rung: Rung, base_url: str) -> PointTrace:
             draft_length=rung.draft_length,
             processes=rung.processes,
         )
-        trace = pool.measure(load).trace
+        trace = team.measure(load).trace
         trace.counters = counters(base_url) - before
     trace.simulated = True
     return trace

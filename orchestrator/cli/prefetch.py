@@ -1,0 +1,73 @@
+"""`specsweep prefetch`: fetches all models of a sweep onto the cluster's weights volume, before GPUs are held for it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from specsweep.orchestrator.errors import EXIT_INTERRUPTED, EXIT_OK
+
+if TYPE_CHECKING:
+    from specsweep.k8s.api import Api
+    from specsweep.orchestrator.kube.prefetch import Wanted
+    from specsweep.orchestrator.kube.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("overrides", nargs="*", help="the same as for `submit`: sweep=NAME cluster=kubernetes and overrides")
+    parser.add_argument(
+        "--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups; searched before ours"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from specsweep.orchestrator.config import compose
+    from specsweep.orchestrator.kube.access import in_cluster, kubernetes_settings
+    from specsweep.orchestrator.kube.prefetch import models_of, prefetch_spec
+    from specsweep.orchestrator.kube.submission import contents_outside
+    from specsweep.orchestrator.plan import plan_sweep
+
+    sweep = compose(args.overrides, args.config_dir)
+    settings = kubernetes_settings(sweep.base, "prefetch")
+    plan = plan_sweep(sweep, contents=contents_outside(settings))
+    wanted = models_of(session.config for session in plan.sessions)
+    if not wanted:
+        print(f"{plan.name} loads no model")
+        return EXIT_OK
+    prefetch_spec(plan.name, wanted, settings, namespace="default")  # what is wrong with it is told before the cluster is asked
+    try:
+        return in_cluster(settings, lambda api: _finish(api, plan.name, wanted, settings))
+    except KeyboardInterrupt:
+        _say("the download goes on in the cluster; the same command shows it again")
+        return EXIT_INTERRUPTED
+
+
+async def _finish(api: Api, sweep: str, wanted: list[Wanted], settings: Settings) -> int:
+    from specsweep.k8s.fleet import Fleet
+    from specsweep.k8s.jobs import finish
+    from specsweep.k8s.verdict import Budgets
+    from specsweep.orchestrator.kube.prefetch import prefetch_spec
+    from specsweep.orchestrator.kube.volumes import look_at
+
+    await look_at(api, settings)
+    spec = prefetch_spec(sweep, wanted, settings, namespace=api.namespace)
+    limits = settings.deadlines
+    budgets = Budgets(
+        queue_s=limits.queue_s,
+        quota_s=limits.quota_s,
+        pull_s=limits.pull_s,
+        mount_s=limits.mount_s,
+        create_s=limits.create_s,
+        startup_s=float("inf"),
+    )
+    _say(f"Job {spec.name} in namespace {api.namespace}: {len(wanted)} models")
+    async with Fleet(api, spec.labels) as fleet:
+        await finish(fleet, spec, None, budgets=budgets, progress=_say)
+    print(f"{sweep}: {len(wanted)} models are on volume {settings.weights.claim if settings.weights else ''}")
+    return EXIT_OK
+
+
+def _say(text: str) -> None:
+    if text:  # a log that is still empty
+        print(text, file=sys.stderr, flush=True)

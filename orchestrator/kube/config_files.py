@@ -1,0 +1,49 @@
+"""A user's own config groups on their way into the cluster: as files of the sweep's ConfigMap, and back.
+
+Only the YAML files of config groups travel. A ConfigMap holds 1 MB, and a folder that is given with ``--config-dir`` may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specsweep.k8s.errors import SpecError
+from specsweep.k8s.specs import check_files
+from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.fields import GROUPS
+
+FOLDERS = (*GROUPS, "sweep")
+
+
+def packed(config_dirs: Sequence[str | Path]) -> dict[str, str]:
+    """``config-1/engine/mine.yaml`` → text, for each folder in order. Raises ConfigError for what a ConfigMap cannot hold."""
+    files: dict[str, str] = {}
+    for place, folder in zip(names(len(config_dirs)), config_dirs, strict=True):
+        root = Path(folder).expanduser().absolute()
+        for group in FOLDERS:
+            for file in sorted((root / group).rglob("*.yaml")):
+                try:
+                    files[f"{place}/{file.relative_to(root).as_posix()}"] = file.read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError) as error:
+                    raise ConfigError(f"--config-dir {folder}: {file} cannot be read: {error}") from error
+    try:
+        check_files(files)
+    except SpecError as error:
+        raise ConfigError(f"--config-dir {', '.join(map(str, config_dirs))}: {error.message}") from error
+    return files
+
+
+def names(count: int) -> list[str]:
+    """What the folders are called inside the cluster."""
+    return [f"config-{i}" for i in range(1, count + 1)]
+
+
+def unpacked(files: Mapping[str, str], folder: Path) -> list[str]:
+    """The same folders below ``folder``, in order."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    places = sorted({name.partition("/")[0] for name in files}, key=lambda place: int(place.rpartition("-")[2]))
+    return [str(folder / place) for place in places]

@@ -1,0 +1,160 @@
+"""``cluster=kubernetes`` as the config has it, read once and checked: everything that is wrong in it is told before a cluster is asked.
+
+What an engine's pod gets is laid over each other from the general to the particular: ``cluster.pod``, ``engine.pod``, ``target.pod``.
+Mappings are merged key by key (a template deeply, as it holds mappings only down to its lists), anything else is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specsweep.orchestrator.errors import ConfigError
+
+PARTS = ("pod", "sweep", "clients", "deadlines", "results", "weights", "hub_token")
+POD_FIELDS = frozenset(
+    {
+        "gpus", "gpu_product", "gpu_product_label", "gpu_resource", "cpu", "memory", "shm", "node_selector", "tolerations", "runtime_class",
+        "priority_class", "extra_resources", "capabilities", "run_as_user", "pull_policy", "env", "template",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    claim: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds."""
+
+    queue_s: float = 3600.0
+    quota_s: float = 86400.0
+    pull_s: float = 300.0
+    mount_s: float = 300.0
+    create_s: float = 3600.0
+    startup_s: float = 5400.0
+    session_s: float = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One sweep has one of these, whatever its sessions are."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    image: str | None
+    image_pull_secrets: tuple[str, ...]
+    service_account: str
+    max_parallel_sessions: int
+    gpu_limits: Mapping[str, int]
+    queue: str | None
+    queue_priority: str | None
+    results: Volume | None
+    weights: Volume | None
+    hub_token: tuple[str, str] | None  # name of the Secret, key in it
+    sweep: Mapping[str, Any]
+    ray_address: str | None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Settings:
+        """Of a whole config whose ``cluster.kind`` is kubernetes. Raises ConfigError that names the field."""
+        cluster = config["cluster"]
+        parts = {name: _mapping(cluster, name) for name in PARTS}
+        secret = parts["hub_token"].get("secret")
+        return Settings(
+            kubeconfig=_text(cluster, "kubeconfig"),
+            context=_text(cluster, "context"),
+            namespace=_text(cluster, "namespace"),
+            image=_text(cluster, "image"),
+            image_pull_secrets=_texts("cluster.image_pull_secrets", cluster.get("image_pull_secrets")),
+            service_account=_text(cluster, "service_account") or "default",
+            max_parallel_sessions=int(cluster.get("max_parallel_sessions") or 1),
+            gpu_limits=_limits(cluster.get("gpu_limits") or {}),
+            queue=_text(cluster, "queue"),
+            queue_priority=_text(cluster, "queue_priority"),
+            results=_volume(parts["results"]),
+            weights=_volume(parts["weights"]),
+            hub_token=(str(secret), str(parts["hub_token"].get("key") or "token")) if secret else None,
+            sweep=parts["sweep"],
+            ray_address=_text(parts["clients"], "ray_address"),
+            deadlines=Deadlines(**{name: float(value) for name, value in parts["deadlines"].items() if value is not None}),
+        )
+
+
+def pod_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the engine's pod of a session's config gets. Raises ConfigError for a key that no pod has."""
+    pod: dict[str, Any] = {}
+    for group in ("cluster", "engine", "target"):
+        layer = _mapping(config[group], "pod", group)
+        if unknown := sorted(layer.keys() - POD_FIELDS):
+            raise ConfigError(
+                f"{group}.pod.{unknown[0]} is no field of a pod here; it has {', '.join(sorted(POD_FIELDS))}; "
+                f"everything else of Kubernetes goes into {group}.pod.template"
+            )
+        for name in ("gpus", "run_as_user"):
+            value = layer.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise ConfigError(f"{group}.pod.{name}={value!r}: a whole number of at least 0 is needed")
+        pod = _over(pod, layer)
+    return pod
+
+
+def gpus_of(config: Mapping[str, Any]) -> int:
+    """GPUs that the engine of this session asks for on Kubernetes."""
+    wanted = pod_of(config).get("gpus")
+    return int(config["target"].get("gpus") or 0) if wanted is None else int(wanted)
+
+
+def _over(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in layer.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = _over(before, value)
+        elif value is not None or key not in merged:
+            merged[key] = value
+    return merged
+
+
+def _mapping(group: Mapping[str, Any], name: str, at: str = "cluster") -> Mapping[str, Any]:
+    found = group.get(name) or {}
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{at}.{name}={found!r}: a mapping is needed")
+    return found
+
+
+def _text(values: Mapping[str, Any], name: str) -> str | None:
+    found = values.get(name)
+    return None if found is None or not str(found).strip() else str(found).strip()
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ConfigError(f"{key}={value!r}: a list of names is needed, as in {key}=[one,two]")
+    return tuple(map(str, value))
+
+
+def _limits(values: Any) -> dict[str, int]:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"cluster.gpu_limits={values!r}: GPUs by product are needed, as in cluster.gpu_limits={{NVIDIA-B200: 16}}")
+    for product, count in values.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"cluster.gpu_limits.{product}={count!r}: a number of GPUs of at least 1 is needed")
+    return {str(product): int(count) for product, count in values.items()}
+
+
+def _volume(values: Mapping[str, Any]) -> Volume | None:
+    claim, path = _text(values, "claim"), _text(values, "path")
+    if claim is None:
+        return None
+    if path is None or not path.startswith("/"):
+        raise ConfigError(f"cluster volume {claim}: path={path!r} must be absolute")
+    return Volume(claim, path)
