@@ -54,6 +54,7 @@ def server_spec(
 ) -> ServerSpec:
     """``avoid``: names of nodes on which this session failed already. Raises ConfigError for what no pod can be made of."""
     pod = pod_of(config)
+    _refuse_hidden_files(spec, config, settings)
     startup_s = max(settings.deadlines.startup_s, spec.startup_timeout_s if gpus_of(config) else 0.0)
     try:
         return ServerSpec(
@@ -90,6 +91,21 @@ def server_spec(
         )
     except SpecError as error:
         raise ConfigError(f"engine {spec.engine} on Kubernetes: {error.message} (cluster.pod, engine.pod, target.pod)") from error
+
+
+def _refuse_hidden_files(spec: EngineSpec, config: Mapping[str, Any], settings: Settings) -> None:
+    """A model that was prepared in the sweep's pod alone is no file of the engine's."""
+    cache = str(config["cache"]).rstrip("/")
+    if settings.weights is not None and f"{cache}/".startswith(f"{settings.weights.path.rstrip('/')}/"):
+        return
+    if any(f"{cache}/" in text for text in (*spec.argv, *spec.files.values(), *spec.env.values())):
+        volume = (
+            f"volume {settings.weights.claim} cannot be written by the sweep" if settings.weights else "cluster.weights.claim is not set"
+        )
+        raise ConfigError(
+            f"engine {spec.engine} loads a model that lies in {cache}, which only the sweep's own pod has: {volume}; "
+            "name a ReadWriteMany volume for models: cluster.weights.claim=NAME"
+        )
 
 
 def engine_name(config: Mapping[str, Any], sweep: str, session_id: str) -> str:

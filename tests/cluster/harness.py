@@ -97,7 +97,7 @@ class Tenant:
 
     async def claim(self, name: str, folder: Path, *, one_node: bool = False) -> None:
         """A PersistentVolumeClaim that stands for a folder of this machine, bound by the controller. ``one_node``: at a time (ReadWriteOnce)."""
-        access = {"accessModes": ["ReadWriteOnce" if one_node else "ReadOnlyMany"], "storageClassName": ""}
+        access = {"accessModes": ["ReadWriteOnce" if one_node else "ReadWriteMany"], "storageClassName": ""}
         volume = f"{self.namespace}-{name}"
         claimed = {"namespace": self.namespace, "name": name}
         async with self.cluster.admin() as admin:

@@ -16,7 +16,7 @@ from cluster.images import LOCAL
 from specsweep.orchestrator.store import Store
 
 RESULTS = "/results"
-SWEEP_S = 60.0  # a hang guard
+SWEEP_S = 400.0  # a hang guard
 OVER = ("Complete", "Failed")
 
 

@@ -7,7 +7,7 @@ from specsweep.orchestrator import errors
 
 
 def test_none_is_forgotten_in_the_drawing() -> None:
-    drawn = dict(re.findall(r"(\w+(?:Error|Retryable|Terminal))(?: +exit (\d))?", errors.__doc__ or ""))
+    drawn = dict(re.findall(r"(\w+(?:Error|Retryable|Terminal))(?: +exit (\d+))?", errors.__doc__ or ""))
     classes = {name: cls for name, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception)}
     assert set(drawn) == set(classes)
     for name, code in drawn.items():

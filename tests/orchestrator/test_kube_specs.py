@@ -64,7 +64,7 @@ def test_an_engine_without_an_image_is_refused_by_name() -> None:
     config = {**config_of(), "engine": {**config_of()["engine"], "name": "vllm", "image": None}}
     with pytest.raises(ConfigError, match=r"engine\.image is not set"):
         image_of(config, Settings.of(config))
-    unset = config_of("cluster.image=null")
+    unset = {**config_of(), "cluster": {**config_of()["cluster"], "image": None}}
     with pytest.raises(ConfigError, match=r"cluster\.image is not set"):
         image_of(unset, Settings.of(unset))
 
@@ -128,3 +128,12 @@ def test_an_engines_last_words_are_read_by_the_table_of_its_causes() -> None:
     assert not cause.retryable
     assert "Tried to allocate" in cause.message
     assert outcomes.cause("all is well") is None
+
+
+def test_a_model_that_the_engines_pod_cannot_see_is_refused_before_it_is_started() -> None:
+    spec = EngineSpec("llamacpp", ("serve", "/scratch/cache/converted/model.gguf"), "tiny")
+    config = config_of("cache=/scratch/cache")
+    with pytest.raises(ConfigError, match=r"only the sweep's own pod has: cluster\.weights\.claim is not set"):
+        server_spec(spec, config, Settings.of(config), sweep="s", session_id="ab", namespace="bench")
+    config = config_of("cache=/scratch/cache", "cluster.weights={claim: models, path: /scratch}")
+    assert server_spec(spec, config, Settings.of(config), sweep="s", session_id="ab", namespace="bench").program.claims
