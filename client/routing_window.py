@@ -22,7 +22,7 @@ import numpy as np
 
 from specsweep.client.routing_dump import Counts, RoutingDump, RoutingDumpError, agreed
 from specsweep.client.routing_recorder import RecorderError
-from specsweep.client.warmup import warm_up
+from specsweep.client.warmup import ask
 
 META = "meta_info.json"
 FILL_PROMPT = 17  # tokens of the filling prompt
@@ -53,7 +53,7 @@ class Window:
     async def dump(self) -> dict[str, bytes]:
         """Fills the window up and gives the content of the files by name. Raises :class:`RecorderError` if none appear."""
         for _ in range(2 + 2 * self.iterations // self.tokens):
-            wrong = await warm_up(self.url, [self.body], headers=dict(self.headers), timeout_s=FILL_TIMEOUT_S)
+            wrong = await ask(self.url, self.body, headers=dict(self.headers), timeout_s=FILL_TIMEOUT_S)
             self.fills += 1
             if wrong is not None:
                 raise RecorderError(f"the window of expert statistics cannot be filled up: {wrong}")

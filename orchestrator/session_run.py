@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,15 @@ class SessionRun:
 
     async def _serve(self) -> None:
         models = await asyncio.to_thread(self.preparation.models, self.session.config)
+        missing = {point.point_id for point in self.left}
         await self._plan_requests()
         if not self.left:
             return
-        spec = _spec(self.session, models, await asyncio.to_thread(self.preparation.context_per_slot, self.left))
+        # Of the whole session, what is measured already included: an engine does not depend on how far an earlier run came.
+        points = [p for p in self.session.points if p.point_id in self._requests or p.point_id not in missing]
+        spec = _spec(self.session, models, await asyncio.to_thread(self.preparation.context_per_slot, points))
         if getattr(launcher(spec.engine), "wants_prompts", False):
-            sets = [await asyncio.to_thread(self.preparation.prompts, point) for point in self.left]
+            sets = [await asyncio.to_thread(self.preparation.prompts, point) for point in points]
             spec = replace(spec, files={**spec.files, "prompts.json": json.dumps(categories_of(sets))})
         deaths = interruptions = 0
         while self.left:
@@ -196,7 +200,14 @@ class SessionRun:
     async def _warm_up(self, bench: Bench) -> None:
         engine, wire = bench.engine, dialect(self.session.config["engine"]["dialect"])
         for size, bodies in self._warm_up_bodies(engine.model_name).items():
-            wrong = await warm_up(engine.base_url + wire.path, bodies, headers=dict(engine.headers), timeout_s=WARMUP_TIMEOUT_S)
+            wrong = await warm_up(
+                engine.base_url + wire.path,
+                bodies,
+                partial(wire.read, draft_length=None, n_prompt=None),
+                exactly=wire.takes_ids,
+                headers=dict(engine.headers),
+                timeout_s=WARMUP_TIMEOUT_S,
+            )
             if (death := await bench.died(" while it was warmed up")) is not None:
                 raise death
             if wrong is not None:
@@ -208,7 +219,8 @@ class SessionRun:
 
     def _warm_up_bodies(self, model: str) -> dict[int, list[bytes]]:
         """By batch size that is still to be measured, ascending. Short ones: what a long prompt has to warm up, the ramp does."""
-        wire, sampling = dialect(self.session.config["engine"]["dialect"]), Sampling(max_tokens=WARMUP_TOKENS)
+        wire = dialect(self.session.config["engine"]["dialect"])
+        sampling = Sampling(max_tokens=WARMUP_TOKENS, ignore_eos=wire.takes_ids)  # servers that take ids can all do that
         by_size = {int(point.axes["batch_size"]): point for point in reversed(self.left)}
         bodies = {}
         for size, point in sorted(by_size.items()):

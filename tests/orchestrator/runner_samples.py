@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,12 @@ class Engine:
         return None
 
 
+# Eight tokens, as llama.cpp streams them.
+WARM_ANSWER = 'data: {"index":0,"content":" a","tokens":[5],"stop":false}\n\n' * 8 + (
+    'data: {"index":0,"content":"","tokens":[],"stop":true,"stop_type":"limit","tokens_predicted":8,"tokens_evaluated":3,'
+    '"timings":{"predicted_n":8,"predicted_ms":10.0,"prompt_n":3,"prompt_ms":1.0}}\n\n'
+)
+
 Trouble = Callable[[Point, Engine], None]  # raises, or ends the engine
 
 
@@ -83,9 +89,11 @@ class World:
     start_s: float = 0.0  # of an engine
     busy: float = 0.01  # share of the host's CPU that others use
     waits: list[float] = field(default_factory=list)  # for a quiet host, s
+    sessions: set[str] = field(default_factory=set)  # that were said to come
 
     @asynccontextmanager
-    async def opened(self, sweep: str, say: Callable[[str], None]) -> AsyncIterator[None]:
+    async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
+        self.sessions = set(sessions)
         yield
 
     def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
@@ -163,6 +171,7 @@ async def run_in_loop(plan: Plan, store: Store, world: World, prepared: Prepared
     async def answer(request: web.Request) -> web.Response:
         if request.method == "POST":
             world.warmed += 1
+            return web.Response(text=WARM_ANSWER, content_type="text/event-stream")
         return web.json_response({"build_info": "b1"})
 
     app = web.Application()
