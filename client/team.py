@@ -174,10 +174,10 @@ class Team:
         self._members = known + new
         try:
             answers = self._all([m.handle.who.remote() for m in new], new)
-            for member, (found, pid) in zip(new, answers, strict=True):
+            for node, member, (found, pid) in zip(nodes, new, answers, strict=True):
                 if unlike := this_host().unlike(found):
                     raise ClientsUnavailable(
-                        f"Ray node {member.node} ({found.name}) runs {unlike}; every node must run the image that the sweep runs"
+                        f"Ray node {node.name} ({node.address}) runs {unlike}; every node must run the image that the sweep runs"
                     )
                 known.append(Member(member.number, found.name, pid, member.handle, member.node_id, found))
             with self._roster:

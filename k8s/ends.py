@@ -101,7 +101,8 @@ def job_end(job: Job | None) -> Retryable | None:
             return Retryable(f"its pod is gone, and its Job says {failed.reason}: {failed.message}", "pod gone")
     complete = job.conditions.get("Complete")
     if complete is not None and complete.holds:
-        return Retryable("it ended by itself, and its pod is gone", "pod gone", once=True)
+        # A pod that ended by itself stays with its Job: somebody deleted this one, and the program took that for a good end.
+        return Retryable("its pod is gone: somebody deleted it, and it ended as it was told", "pod gone")
     return None
 
 

@@ -16,11 +16,14 @@ LATE_S = 60.0
 _SCALING = ("TriggeredScaleUp", "Nominated")  # of the cluster autoscaler, of Karpenter: a node is on its way
 _NODES = re.compile(r"^0/(\d+) nodes are available")
 _HOPELESS = re.compile(r"(\d+) Preemption is not helpful for scheduling")
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]+" not found', re.IGNORECASE)
 _TAINT = re.compile(r"untolerated taint(?:\(s\)| \{(?P<taint>[^}]*)\})")
 
 
 def fits_nowhere(words: str, reasons: Iterable[str]) -> bool:
     """``reasons``: of the pod's events. A node that is merely closed for now (cordoned) is no reason."""
+    if _NO_CLAIM.search(words):
+        return True
     nodes, hopeless = _NODES.search(words), _HOPELESS.search(words)
     return (
         nodes is not None
@@ -33,6 +36,8 @@ def fits_nowhere(words: str, reasons: Iterable[str]) -> bool:
 
 def advice(words: str, *, nowhere: bool) -> str:
     """What to do about it. Newer schedulers keep to themselves which taint it is."""
+    if "persistentvolumeclaim" in words.lower():
+        return "create that claim, correct its name, or see why it is not bound: kubectl describe pvc"
     if taint := _TAINT.search(words):
         which = f"the taint {taint['taint'].strip().rstrip(':')}" if taint["taint"] else "one of their taints"
         return (

@@ -1,7 +1,7 @@
 """One request to the API server and its answer, with the manners that a server of many clients asks for.
 
 Every call has a timeout. What may heal is asked again with a growing pause and jitter: 429 (no earlier than ``Retry-After`` says),
-5xx, a lost connection, no answer, a refusal of what was granted before (:mod:`specsweep.k8s.grants`); for as long as ``patience_s``,
+5xx, a lost connection, no answer, a refusal that is not to be believed (:mod:`specsweep.k8s.grants`); for as long as ``patience_s``,
 which is to outlive a restart of the API server. That is safe for every verb here: a create that was done and whose answer got lost
 meets itself as 409, a delete as 404.
 
@@ -41,7 +41,7 @@ class Manners:
     patience_s: float = 180.0  # of all attempts
     first_pause_s: float = 0.25
     longest_pause_s: float = 10.0
-    doubt_s: float = 30.0  # a refusal of what was granted before is not believed for that long
+    doubt_s: float = 30.0  # after it was away, or granted the same before, a refusal is not believed for that long
 
     def pause_s(self, attempt: int) -> float:
         """Before the attempt after ``attempt`` failed ones: doubled each time, between half and all of it."""
@@ -85,6 +85,7 @@ class Transport:
             try:
                 status, headers, body = await self._attempt(request)
             except LOST as lost:
+                self._grants.away(loop.time())
                 error = _unreachable(request, lost)
             else:
                 if 200 <= status < 300:
@@ -107,20 +108,28 @@ class Transport:
     async def stream(self, request: Request, *, silence_s: float, total_s: float) -> AsyncIterator[aiohttp.StreamReader]:
         """An answer that goes on (a watch). Ends with LOST errors if nothing comes for ``silence_s``, or after ``total_s``."""
         timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=self.manners.timeout_s, sock_read=silence_s)
+        loop = asyncio.get_running_loop()
         try:
             response = await self._send(request, timeout)
         except aiohttp.ClientConnectorCertificateError as refused:
             raise _not_trusted(refused) from refused
+        except LOST:
+            self._grants.away(loop.time())
+            raise
         try:
             if response.status != 200:
                 error = error_of(response.status, await response.read(), request)
                 if isinstance(error, Unauthorized) and await self._renewed():
                     raise aiohttp.ClientError("credentials were renewed")
-                if self._grants.doubts(error, request.right, asyncio.get_running_loop().time()):
-                    raise aiohttp.ClientError(f"refused what was granted before: {error.message}")
+                if self._grants.doubts(error, request.right, loop.time()):
+                    raise aiohttp.ClientError(f"a refusal that is not believed: {error.message}")
                 raise error
             self._grants.granted(request.right)
-            yield response.content
+            try:
+                yield response.content
+            except LOST:
+                self._grants.away(loop.time())
+                raise
         finally:
             response.close()  # not released: what is left of the stream is not wanted
 

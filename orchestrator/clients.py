@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from specsweep.client.actors import ClientPool, ClientsUnavailable, Team
 from specsweep.client.gate import Gate
-from specsweep.orchestrator.errors import NoClientsError
+from specsweep.orchestrator.errors import ConfigError, NoClientsError
 
 
 class Clients:
@@ -40,11 +40,20 @@ class Clients:
 
     @asynccontextmanager
     async def cores(self, batch_size: int, asked: int | None) -> AsyncIterator[None]:
-        """Waits until a point of that batch size finds a core for each of its processes. ``asked``: their number, None: by batch size."""
+        """Waits until a point of that batch size finds a core for each of its processes. ``asked``: their number, None: by batch size.
+
+        Raises ConfigError for a number that the Ray nodes do not have, NoClientsError if there is no Ray to ask.
+        """
         if self._gate is None:
             self._gate = asyncio.create_task(self._make_gate())
-        gate = await asyncio.shield(self._gate)
-        async with gate.admitted(await asyncio.to_thread(self._pool.processes, batch_size, asked)):
+        try:
+            gate = await asyncio.shield(self._gate)
+            processes = await asyncio.to_thread(self._pool.processes, batch_size, asked)
+        except ValueError as error:
+            raise ConfigError(f"measure.client_processes={asked}: {error}") from error
+        except ClientsUnavailable as error:
+            raise no_clients(error) from error
+        async with gate.admitted(processes):
             yield
 
     async def _make_gate(self) -> Gate:

@@ -7,6 +7,7 @@ are read when the engine is idle, before and after; parsing and statistics come 
 from __future__ import annotations
 
 import asyncio
+import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ async def measure_point(
     meter = CpuMeter(engine)
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
         result = await in_thread(team, load)
-    others = meter.others(sum(actor.cpu_s for actor in result.trace.actors))
+    others = meter.others(sum(actor.cpu_s for actor in result.trace.actors if actor.host == platform.node()))
     trace = result.trace
     main = [r.read for r in trace.requests if r.phase == "main"]
     if not any(read.outcome == "ok" for read in main):

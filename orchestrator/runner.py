@@ -61,11 +61,16 @@ class Runner:
                 _seen(starting, serving)
         return self.outcome
 
+    async def tidy(self) -> None:
+        """Ends what an earlier run left that was killed after its last point. For a run that has nothing to measure."""
+        async with self.place.opened(self.plan.name, (), self.progress.say):
+            pass
+
     async def _serve(self, clients: Clients) -> None:
         ledger = Ledger(self.plan.name, self.store, self.tracker, self.progress, self.tally, self.outcome)
         missing = {s.session_id: [p for p in s.points if self.store.needs(p.point_id, self.rerun)] for s in self.plan.sessions}
         waiting = {s.session_id: s for s in self.plan.sessions if missing[s.session_id]}
-        async with self.place.opened(self.plan.name, self.progress.say):
+        async with self.place.opened(self.plan.name, waiting.keys(), self.progress.say):
             admission = Admission(self.place.limits.sessions, self.place.limits.gpus)
             running: dict[asyncio.Task[None], str] = {}
             try:

@@ -125,7 +125,7 @@ def _is_here(store: Store, tags: Mapping[str, str]) -> bool:
 
 def _fetched(client: MlflowClient, run: Run, stage: Path) -> Path | str:
     """The folder with the run's files, or why there is none."""
-    folder = stage / run.info.run_id
+    folder = stage / str(run.info.run_id)
     try:
         durable.make_dirs(folder)
         client.download_artifacts(run.info.run_id, "", str(folder))

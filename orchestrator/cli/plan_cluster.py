@@ -48,7 +48,8 @@ class ClusterPlan:
             lines.append("no GPU is asked for (target.gpus, cluster.pod.gpus)")
         at_once = f"at most {found.most_sessions} session{'' if found.most_sessions == 1 else 's'} at once"
         waits = f"; {duration(found.elapsed_s)} from start to end if nodes are free" if known and found.most_sessions > 1 else ""
-        return [*lines, f"{at_once} (cluster.max_parallel_sessions={self.settings.max_parallel_sessions}){waits}"]
+        queue = f"; through queue {self.settings.queue} of Kueue" if self.settings.queue else ""
+        return [*lines, f"{at_once} (cluster.max_parallel_sessions={self.settings.max_parallel_sessions}){queue}{waits}"]
 
     def document(self, facts: Mapping[str, Any], plan: Plan, missing: set[str], guessed: set[str]) -> dict[str, Any]:
         """The plan as JSON with what the cluster will be asked for."""

@@ -123,6 +123,8 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
             tracker.start()
         if left:
             asyncio.run(_until_signal(lambda: _told(runner, base)))
+        elif base["cluster"]["kind"] == "kubernetes" and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            asyncio.run(_until_signal(runner.tidy))
         ended = "finished"
     finally:
         shown.close()

@@ -135,4 +135,5 @@ def _with_commands(status: SweepStatus, placed: Placed, ways: Sequence[str]) -> 
     if status.measure_invalid is not None and placed.overrides:
         words = [word for word in json.loads(placed.overrides) if not word.startswith("rerun=")]
         again = shlex.join(["specsweep", "submit", *words, *(way for way in ways if way not in words), "rerun=invalid"])
-    return dataclasses.replace(status, measure_invalid=again)
+    behind = shlex.join(["specsweep", "resume", status.sweep, *ways]) if status.mlflow_behind else None
+    return dataclasses.replace(status, measure_invalid=again, mlflow_behind=behind)

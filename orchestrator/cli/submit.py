@@ -88,6 +88,7 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
     from specsweep.orchestrator.kube import submission
     from specsweep.orchestrator.kube.access import kubernetes_settings
     from specsweep.orchestrator.kube.config_files import packed, unpacked
+    from specsweep.orchestrator.kube.local_files import check_tracking, only_here
     from specsweep.orchestrator.plan import plan_sweep
 
     sweep = compose(overrides, config_dirs)
@@ -99,8 +100,8 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
     say_if_large(cells(sweep))
     plan = plan_sweep(sweep, contents=submission.contents_outside(settings))
     found, said = submission.tracking_uri_inside(os.environ) if tracking_uri is None else (tracking_uri, None)
-    if sweep.base["tracking"].get("uri"):  # the sweep's own words say where MLflow is
-        found, said = None, None
+    if uri := sweep.base["tracking"].get("uri"):  # the sweep's own words say where MLflow is
+        found, said = None, check_tracking(str(uri), settings)
     order = Order(
         plan,
         settings,
@@ -108,7 +109,12 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
         tuple(config_dirs),
         files,
         found,
-        (*plan.warnings, *submission.replaced(overrides, settings, plan.name), *([said] if said else [])),
+        (
+            *plan.warnings,
+            *submission.replaced(overrides, settings, plan.name),
+            *only_here((session.config for session in plan.sessions), settings),
+            *([said] if said else []),
+        ),
     )
     _spec(order, "default", weights_writable=True)
     _describe_engines(plan, settings)
@@ -187,7 +193,9 @@ def _plain(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(plan: Plan) -> dict[str, int]:
-    return {"points": len(plan.points), "sessions": len(plan.sessions), "cells_left_out": sum(1 for _ in plan.dropped)}
+    from specsweep.orchestrator.cli.plan import summarise
+
+    return {"points": len(plan.points), "sessions": len(plan.sessions), "cells_left_out": sum(n for n, *_ in summarise(plan))}
 
 
 def _tell(order: Order, job: str, namespace: str, *, ran: bool, config_dirs: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ takes at once it says by :class:`Limits`, which the runner keeps.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,8 +94,11 @@ class Cluster(Protocol):
         """Whether an engine may run well where it is and be out of reach from here."""
         ...
 
-    def opened(self, sweep: str, say: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
-        """To be entered once, around all engines of a run of this sweep."""
+    def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+        """To be entered once, around all engines of a run of this sweep. ``sessions``: ids of those to come.
+
+        What an earlier run that was killed left of others is ended.
+        """
         ...
 
     def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
@@ -120,7 +123,7 @@ class OnePlace:
     can_be_cut_off = False
 
     @asynccontextmanager
-    async def opened(self, sweep: str, say: Callable[[str], None]) -> AsyncIterator[None]:
+    async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
         yield
 
     def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ class KubernetesEngine:
 class KubernetesCluster:
     settings: Settings
     kind: str = "kubernetes"
-    dying_s: float = 150.0  # a node that is gone is known to be after 40 to 50 s, and its pods are then given up after 60
+    dying_s: float = 150.0
     can_be_cut_off: bool = True
     limits: Limits = field(default_factory=Limits)
     _sweep: str = ""
@@ -95,13 +95,13 @@ class KubernetesCluster:
     def from_config(cls, config: Mapping[str, Any]) -> KubernetesCluster:
         """Raises ConfigError for settings that cannot be right."""
         settings = Settings.of(config)
-        return cls(settings, limits=Limits(settings.max_parallel_sessions, settings.gpu_limits))
+        return cls(settings, dying_s=settings.deadlines.silence_s, limits=Limits(settings.max_parallel_sessions, settings.gpu_limits))
 
     def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
         return str(pod_of(config).get("gpu_product") or ""), gpus_of(config)
 
     @asynccontextmanager
-    async def opened(self, sweep: str, say: Callable[[str], None]) -> AsyncIterator[None]:
+    async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
         """Raises ConfigError outside a cluster, ClusterError if this one cannot be asked."""
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):
             raise ConfigError(
@@ -111,17 +111,18 @@ class KubernetesCluster:
         from specsweep.k8s import names
         from specsweep.k8s.api import Api
         from specsweep.k8s.errors import KubernetesError
-        from specsweep.k8s.fleet import Fleet
-        from specsweep.orchestrator.kube.ownership import at_once, owned_by
+        from specsweep.k8s.fleet import Fleet, Pace
+        from specsweep.orchestrator.kube.ownership import at_once, end_others, owned_by
 
         settings = self.settings
         try:
             async with (
                 Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace) as api,
                 owned_by(api, sweep, os.environ.get(JOB_VARIABLE)) as owner,
-                Fleet(api, names.labels("engine", sweep=sweep)) as fleet,
+                Fleet(api, names.labels("engine", sweep=sweep), pace=Pace(delete_s=settings.deadlines.removal_s)) as fleet,
             ):
                 self._sweep, self._fleet, self._owner = sweep, fleet, owner
+                await end_others(fleet, sweep, sessions, say)
                 self.limits = replace(self.limits, sessions=await at_once(api, settings, say))
                 yield
         except KubernetesError as error:

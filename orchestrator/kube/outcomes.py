@@ -15,9 +15,9 @@ from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal, Con
 # Kinds of ends that the cluster brought about or that keep a pod from starting. Every other kind is the engine's own, out of its log.
 CLUSTER_KINDS = frozenset(
     {
-        "no node", "quota", "refused", "no pod", "image", "mount", "create", "container config", "container", "command", "own limit",
-        "evicted", "node lost", "preempted", "deadline", "node shut down", "refused by the node", "disrupted", "deleted", "pod gone",
-        "restarted", "not ready any more",
+        "no node", "quota", "refused", "no pod", "image", "image access", "node disk", "mount", "create", "container config",
+        "container", "command", "own limit", "evicted", "node lost", "preempted", "deadline", "node shut down",
+        "refused by the node", "disrupted", "deleted", "pod gone", "restarted", "not ready any more",
     }
 )  # fmt: skip
 

@@ -18,7 +18,16 @@ from specsweep.k8s.outcomes import Ready, Starting, Verdict
 from specsweep.k8s.pods import Terminated, read_job, read_pod
 from specsweep.k8s.resources import CONFIG_MAPS, JOBS, PODS
 from specsweep.k8s.verdict import FOREVER, judge
-from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, ClientError, ClusterError, ConfigError, EngineError
+from specsweep.orchestrator.errors import (
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    ClientError,
+    ClusterRetryable,
+    ClusterTerminal,
+    ConfigError,
+    EngineError,
+)
 from specsweep.orchestrator.kube.publisher import COMPONENT as STATUS
 from specsweep.orchestrator.kube.status_document import KEY, at, nothing_known, read
 from specsweep.orchestrator.kube.submission import OVERRIDES, POINTS, SWEEP_NAME
@@ -33,7 +42,8 @@ _SWEEPS = {names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}
 ENDS: Mapping[int, str] = {
     EXIT_OK: "done",
     ConfigError.exit_code: "refused its input",
-    ClusterError.exit_code: "could not use the cluster",
+    ClusterTerminal.exit_code: "could not use the cluster",
+    ClusterRetryable.exit_code: "lost the cluster for a time",
     EngineError.exit_code: "measured no point: engines or requests failed",
     EXIT_INCOMPLETE: "done, with points that failed or are not valid",
     ClientError.exit_code: "failed on the measuring side",

@@ -38,6 +38,8 @@ class Deadlines:
     create_s: float = 3600.0
     startup_s: float = 5400.0
     session_s: float = 86400.0
+    silence_s: float = 150.0
+    removal_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

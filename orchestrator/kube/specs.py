@@ -60,7 +60,7 @@ def server_spec(
         return ServerSpec(
             name=engine_name(config, sweep, session_id),
             namespace=namespace,
-            labels=names.labels("engine", sweep=sweep, session=session_id[:16]),
+            labels=session_labels(sweep, session_id),
             program=Program(
                 image=image_of(config, settings),
                 argv=spec.argv,
@@ -106,6 +106,11 @@ def _refuse_hidden_files(spec: EngineSpec, config: Mapping[str, Any], settings: 
             f"engine {spec.engine} loads a model that lies in {cache}, which only the sweep's own pod has: {volume}; "
             "name a ReadWriteMany volume for models: cluster.weights.claim=NAME"
         )
+
+
+def session_labels(sweep: str, session_id: str) -> dict[str, str]:
+    """Of all objects of a session's engine."""
+    return names.labels("engine", sweep=sweep, session=session_id[:16])
 
 
 def engine_name(config: Mapping[str, Any], sweep: str, session_id: str) -> str:

@@ -27,6 +27,7 @@ from specsweep.k8s.specs import ClaimMount, Program, SweepSpec
 from specsweep.orchestrator.clusters.kubernetes import JOB_VARIABLE
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, ClusterTerminal, ConfigError, EngineError
 from specsweep.orchestrator.identity import Contents
+from specsweep.orchestrator.kube.local_files import LOOPBACK
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import fingerprint, hub_token, placement
 from specsweep.orchestrator.typed_paths import PATH_KEYS, as_typed
@@ -39,7 +40,6 @@ GRACE_S = 60  # for ending its engines, before it is killed
 SCRATCH = "/scratch"  # the pod's own folder, gone with it
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 ACCESS_KEYS = ("cluster.kubeconfig", "cluster.context")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PASSWORD = re.compile(r"://[^\s/@]*:[^\s/@]+@")
 
 
@@ -158,7 +158,7 @@ def tracking_uri_inside(environment: Mapping[str, str]) -> tuple[str | None, str
             f"{TRACKING_VARIABLE} has a password in it, which everybody could read in the sweep's Job; leave it out there, and give "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD from a Secret in cluster.sweep.template"
         )
-    if urlsplit(uri).hostname in _LOOPBACK:
+    if urlsplit(uri).hostname in LOOPBACK:
         return None, f"{TRACKING_VARIABLE}={uri} is this machine; name the server as pods see it: tracking.uri=http://SERVICE:5000"
     return uri, None
 

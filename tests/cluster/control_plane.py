@@ -62,7 +62,7 @@ class ControlPlane:
     def __enter__(self) -> ControlPlane:
         try:
             self._start_etcd()
-            self.start_api_server()
+            self._start_api_server()
             self._start_controllers()
             self.wait_for("the default service account", lambda: self._asked("/api/v1/namespaces/default/serviceaccounts/default"))
         except BaseException:
@@ -92,12 +92,23 @@ class ControlPlane:
         path.write_text(yaml.safe_dump(content))
         return path
 
-    def stop_api_server(self) -> None:
-        """As if its machine had lost power."""
-        self.kill("kube-apiserver")
+    def stop(self) -> None:
+        """As if its machine had lost power: with it go the controllers, whose watches would begin again only after a long back-off."""
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver"):
+            self.kill(name)
 
-    def start_api_server(self) -> None:
-        """Returns when it is ready."""
+    def restart(self) -> None:
+        """Returns when the API server is ready."""
+        self._start_api_server()
+        self._start_controllers()
+
+    def restart_controllers(self) -> None:
+        """They keep in no place how often a Job's pods failed: its next one is not waited for."""
+        for name in ("kube-scheduler", "kube-controller-manager"):
+            self.kill(name)
+        self._start_controllers()
+
+    def _start_api_server(self) -> None:
         tokens = self.folder / "tokens.csv"
         tokens.write_text("".join(f'{self._tokens[key]},{user},{key},"{group}"\n' for key, (user, group) in USERS.items()))
         self.start(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -17,12 +19,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cluster import memory
 from cluster.control_plane import ControlPlane
 from cluster.disks import disk
 from cluster.kubelet import Kubelet
 from cluster.network import Network
 from cluster.node import NodeSpec
 from cluster.rest import Json, Rest, RestError
+from cluster.view import tool
 from specsweep.k8s.api import Api
 
 ACCOUNT = "specsweep"
@@ -37,6 +41,7 @@ RULES: tuple[Mapping[str, Any], ...] = (
     {"apiGroups": [""], "resources": ["pods/log", "events"], "verbs": LOOK},
     {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]},
 )
+FOLDER = "specsweep-cluster-"
 WAIT_S = 60.0  # a hang guard
 LEFT_BY_KUBERNETES = {("configmaps", "kube-root-ca.crt")}
 
@@ -146,10 +151,17 @@ class Tenant:
             await admin.patch(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/roles/{ACCOUNT}", {"rules": rules})
 
 
+def no_namespaces() -> str:
+    """Why this process may not make network and mount namespaces (a container without the right to); empty if it may."""
+    done = subprocess.run([tool("unshare"), "--net", "--mount", "true"], capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""
+
+
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """Ready inside; afterwards nothing of it is left."""
-    folder = Path(tempfile.mkdtemp(prefix="specsweep-cluster-"))
+    _remove_left_over()
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
     folder.chmod(0o755)  # a pod's user may be anybody
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -157,6 +169,15 @@ def running_cluster() -> Iterator[Cluster]:
         plane = stack.enter_context(ControlPlane(folder, network.host))
         kubelet = stack.enter_context(Kubelet(plane, network, folder / "pods"))
         yield Cluster(plane, network, kubelet)
+
+
+def _remove_left_over() -> None:
+    """What runs that were killed left: no process, that is seen to by the kernel."""
+    memory.remove_left_over()
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        process = folder.name.removeprefix(FOLDER).split("-")[0]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def until(there: Callable[[], Awaitable[bool]], what: str, within_s: float = WAIT_S) -> None:

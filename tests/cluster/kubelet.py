@@ -81,8 +81,19 @@ class Kubelet:
 
     def set_link(self, namespace: str, pod: str, *, up: bool) -> None:
         """Cuts a pod off from everybody, or ends that."""
-        uid = next(uid for node in self._nodes.values() if (uid := node.uid_of(namespace, pod)) is not None)
-        self._network.set_link(uid, up=up)
+        self._network.set_link(self._uid(namespace, pod), up=up)
+
+    def set_way(self, namespace: str, pod: str, other: str, *, up: bool) -> None:
+        """Takes a pod's way to another one, and to nobody else, or ends that."""
+        self._network.set_way(self._uid(namespace, pod), self._uid(namespace, other), up=up)
+
+    def _uid(self, namespace: str, pod: str) -> str:
+        return next(uid for node in self._nodes.values() if (uid := node.uid_of(namespace, pod)) is not None)
+
+    def pid(self, namespace: str, pod: str) -> int:
+        """Of the first process of a pod's container "main", as this machine sees it: a test may kill, stop or starve it."""
+        found = (pid for node in self._nodes.values() if (pid := node.pid_of(namespace, pod)) is not None)
+        return next(found)
 
     def _do(self, what: Coroutine[Any, Any, T]) -> T:
         self.check()

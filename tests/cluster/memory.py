@@ -6,22 +6,23 @@ With it the out-of-memory end is a real one, and all processes of a container ar
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+PREFIX = "ssw"
 GONE_S = 20.0  # a process in an uninterruptible sleep
 
 
 class Group:
-    """``limit``: bytes, None for no limit."""
+    """``name``: unique in this process. ``limit``: bytes, None for no limit."""
 
     def __init__(self, name: str, limit: int | None) -> None:
-        self._first = (ROOT / "memory").is_dir()  # version 1: one hierarchy a controller
-        base = _base(self._first)
-        self.folder = base / name
+        self._first = _is_first()
+        self.folder = _base(self._first) / f"{PREFIX}{os.getpid():x}-{name}"
         self.folder.mkdir()
         if limit is not None:
             (self.folder / ("memory.limit_in_bytes" if self._first else "memory.max")).write_text(str(limit))
@@ -54,6 +55,20 @@ class Group:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+
+
+def remove_left_over() -> None:
+    """Groups of processes that were killed and are no more."""
+    for folder in _base(_is_first()).iterdir():
+        match = re.fullmatch(rf"{PREFIX}([0-9a-f]+)-.*", folder.name)
+        if match and not Path(f"/proc/{int(match[1], 16)}").exists():
+            with suppress(OSError):  # something of it still ends
+                folder.rmdir()
+
+
+def _is_first() -> bool:
+    """Version 1: one hierarchy a controller."""
+    return (ROOT / "memory").is_dir()
 
 
 def _base(first: bool) -> Path:

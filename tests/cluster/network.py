@@ -85,6 +85,11 @@ class Network:
         """A partition, or its end."""
         _ip("link", "set", self._link(name), "up" if up else "down")
 
+    def set_way(self, name: str, other: str, *, up: bool) -> None:
+        """A partition between two pods alone: ``name`` has no route to ``other`` ("no route to host"), and everybody else reaches both."""
+        address = str(ipaddress.ip_address(f"{self._base}.0.0") + self._numbers[other])
+        _batch(f"route {'del' if up else 'add'} unreachable {address}/32", space=self._space(name))
+
     def remove(self, name: str) -> None:
         _ip("link", "del", self._link(name), check=False)
         _ip("netns", "del", self._space(name), check=False)

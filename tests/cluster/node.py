@@ -121,6 +121,10 @@ class Node:
         worker = self._find(namespace, name)
         return worker.uid if worker is not None else None
 
+    def pid_of(self, namespace: str, name: str) -> int | None:
+        worker = self._find(namespace, name)
+        return worker.pid("main") if worker is not None else None
+
     async def leave(self) -> None:
         await self.lose()
         with suppress(RestError):

@@ -58,6 +58,9 @@ class PodWorker:
     def runs(self, container: str) -> bool:
         return self._runs.runs(container)
 
+    def pid(self, container: str) -> int | None:
+        return self._runs.pid(container)
+
     def update(self, pod: Json) -> None:
         """As the API server has it now."""
         self.pod = pod

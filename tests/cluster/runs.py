@@ -51,6 +51,10 @@ class Runs:
     def runs(self, container: str) -> bool:
         return container in self._running
 
+    def pid(self, container: str) -> int | None:
+        run = self._running.get(container)
+        return run.process.pid if run is not None else None
+
     async def keep(self, state: State, container: Json, volumes: Mapping[str, Volume], *, policy: str) -> int:
         """Runs it to its last end. Returns the exit code of that."""
         while True:
@@ -154,7 +158,7 @@ class Runs:
     async def _ran(self, state: State, container: Json, launch: Launch) -> int:
         identity = uuid.uuid4().hex
         state.container_id = f"process://{identity}"
-        starting = asyncio.ensure_future(start(launch, f"ssw-{identity[:16]}"))
+        starting = asyncio.ensure_future(start(launch, identity[:16]))
         since = now()
         try:
             process = await asyncio.shield(starting)

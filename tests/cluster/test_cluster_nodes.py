@@ -13,6 +13,7 @@ from cluster.servers import fleet, server
 from specsweep.k8s.errors import StartTerminal
 from specsweep.k8s.resources import JOBS
 from specsweep.k8s.server import serve
+from specsweep.k8s.specs import ClaimMount
 from specsweep.k8s.verdict import Budgets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -46,8 +47,8 @@ async def test_eight_gpus_are_waited_for_and_taken_when_they_are_free(cluster: C
 async def test_taken_gpus_are_waited_for_until_the_deadline(cluster: Cluster) -> None:
     tenant = await cluster.tenant(ONE)
     async with fleet(tenant) as found, serve(found, server(tenant, name="first", gpus=8), None):
-        with pytest.raises(StartTerminal, match=r"waited 2 s for a node .*1 Insufficient nvidia\.com/gpu.*or wait longer") as failure:
-            async with serve(found, server(tenant, gpus=1), None, budgets=Budgets(queue_s=2)):
+        with pytest.raises(StartTerminal, match=r"waited 6 s for a node .*1 Insufficient nvidia\.com/gpu.*or wait longer") as failure:
+            async with serve(found, server(tenant, gpus=1), None, budgets=Budgets(queue_s=6)):
                 pytest.fail("it came")
         assert {name for _, name in await tenant.objects() if name == "engine"} == set()
     assert failure.value.kind == "no node"
@@ -66,8 +67,9 @@ async def test_taken_gpus_are_waited_for_until_the_deadline(cluster: Cluster) ->
             "kubectl get nodes -L nvidia.com/gpu.product",
         ),
         (NodeSpec("one", taints=({"key": "team", "effect": "NoSchedule"},)), {"gpus": 8}, "untolerated taint", "add it to the tolerations"),
+        (ONE, {"claims": (ClaimMount("weights", "/weights"),)}, 'persistentvolumeclaim "weights" not found', "correct its name"),
     ],
-    ids=["no-gpus", "too-few", "product", "taint-without-value"],
+    ids=["no-gpus", "too-few", "product", "taint-without-value", "no-claim"],
 )
 async def test_what_fits_nowhere_is_not_waited_for_long(
     cluster: Cluster, node: NodeSpec, fields: dict[str, Any], words: str, advice: str

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from cluster.build import missing
 from cluster.harness import Cluster, Tenant, until
-from cluster.kueue import priority, queue, start_kueue
+from cluster.kueue import priority, queue
 from cluster.node import NodeSpec
 from cluster.servers import fleet, server
 from specsweep.k8s.fleet import Fleet
@@ -18,14 +17,6 @@ from specsweep.k8s.specs import ServerSpec
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 ONE, TWO = NodeSpec("one"), NodeSpec("two")
 QUEUE = "gpus"
-
-
-@pytest.fixture(scope="session")
-def queued_cluster(cluster: Cluster) -> Cluster:
-    if missing("kueue"):
-        pytest.skip("Kueue is not built; `make control-plane` builds it")
-    start_kueue(cluster.plane)
-    return cluster
 
 
 async def with_queue(cluster: Cluster, gpus: int) -> Tenant:

@@ -11,7 +11,7 @@ from cluster.harness import Cluster, until
 from cluster.kuberay import PATH, ray_cluster, start_kuberay
 from cluster.node import NodeSpec
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.ray]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ async def test_a_ray_cluster_of_two_pods_becomes_ready(ray_operator: Cluster) ->
             status = (await admin.get(f"{path}/clients")).get("status") or {}
             return status.get("state") == "ready" and status.get("readyWorkerReplicas") == 1
 
-        await until(ready, "the Ray cluster", within_s=90)
+        await until(ready, "the Ray cluster", within_s=180)
         await admin.delete(f"{path}/clients")
 
         async def gone() -> bool:

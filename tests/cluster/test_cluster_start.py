@@ -18,11 +18,9 @@ from specsweep.k8s.errors import Conflict, Forbidden, StartRetryable, StartTermi
 from specsweep.k8s.manifests import server_objects
 from specsweep.k8s.server import serve
 from specsweep.k8s.specs import ClaimMount, SecretRef
-from specsweep.k8s.verdict import Budgets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 ONE = NodeSpec("one")
-SHORT = Budgets(queue_s=2)
 IMPATIENT = {"spec": {"containers": [{"name": "main", "startupProbe": {"periodSeconds": 1, "failureThreshold": 2}}]}}
 LOADS = """
 import signal, time
@@ -134,7 +132,7 @@ async def test_what_does_not_come_says_why_and_leaves_nothing(
 
     async with fleet(tenant) as found:
         with pytest.raises(error) as failure:
-            async with serve(found, spec, None, budgets=SHORT, classify=classify):
+            async with serve(found, spec, None, classify=classify):
                 pytest.fail("it came")
         assert await tenant.objects() == set()
     assert failure.value.kind == kind  # type: ignore[attr-defined]

@@ -153,6 +153,13 @@ async def test_a_server_that_has_just_started_and_refuses_everybody_is_asked_aga
             await api.create(config_map())
 
 
+async def test_after_an_absence_a_first_refusal_is_not_believed_either() -> None:
+    async with connected() as (api_server, api):
+        api_server.answers = [lambda _: "drop", lambda _: failed(403, "Forbidden", FORBIDDEN)]
+        await api.create(config_map())
+        assert len(api_server.requests) == 3
+
+
 async def test_a_right_that_stays_away_is_taken_for_lost() -> None:
     async with connected() as (api_server, api):
         await api.create(config_map())

@@ -22,6 +22,7 @@ NOWHERE = f"0/2 nodes are available: 2 Insufficient nvidia.com/gpu. {HOPELESS}"
 TAINTED = f"0/2 nodes are available: 2 node(s) had untolerated taint(s). {HOPELESS}"
 TAINT_TOLD = f"0/2 nodes are available: 2 node(s) had untolerated taint {{nvidia.com/gpu: }}. {HOPELESS}"
 CORDONED = f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable. {HOPELESS}"
+NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "weights" not found. not found'
 TAKEN = (
     "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s). "
     "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
@@ -155,6 +156,7 @@ TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
     ("no node has it", verdict(seen.unscheduled(NOWHERE, 301)), "no node", [NOWHERE, "300 s", "no node offers"]),
     ("a taint", verdict(seen.unscheduled(TAINTED, 301)), "no node", [TAINTED, "no toleration", "TAINTS:.spec.taints"]),
     ("a taint, told by an older scheduler", verdict(seen.unscheduled(TAINT_TOLD, 301)), "no node", ["the taint nvidia.com/gpu is given"]),
+    ("no such claim", verdict(seen.unscheduled(NO_CLAIM, 301)), "no node", [NO_CLAIM, "300 s", "correct its name"]),
     ("taken until the deadline", verdict(seen.unscheduled(TAKEN, 3601)), "no node", [TAKEN, "3600 s"]),
     ("quota deadline", verdict(None, job=kueue_suspended(86401)), "quota", ["workloads", "Kueue does not run here"]),
     ("refused by a policy", verdict(None, seen.event("FailedCreate", "violates PodSecurity", 121)), "refused", ["violates PodSecurity"]),

@@ -90,6 +90,7 @@ class World:
     busy: float = 0.01  # share of the host's CPU that others use
     waits: list[float] = field(default_factory=list)  # for a quiet host, s
     sessions: set[str] = field(default_factory=set)  # that were said to come
+    specs: list[EngineSpec] = field(default_factory=list)
 
     @asynccontextmanager
     async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
@@ -105,6 +106,7 @@ class World:
             raise self.refuse_starts.pop(0)
         await asyncio.sleep(self.start_s)
         self.launches.append(launch)
+        self.specs.append(spec)
         engine = Engine(self.url, host=self.host)
         self.started.append(engine)
         self.running += 1
@@ -155,7 +157,7 @@ class Prepared:
         return PromptSet(main, ramp)
 
     def context_per_slot(self, points: Any) -> int:
-        return 256
+        return 256 * max(int(point.axes["batch_size"]) for point in points)
 
 
 @functools.cache

@@ -178,3 +178,32 @@ def test_a_run_that_is_interrupted_ends_all_its_engines(world: World, prepared: 
 
     asyncio.run(soon_cancelled())
     assert world.running == 0
+
+
+def test_a_run_that_goes_on_starts_the_engine_that_the_session_had(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    """So that one which still runs is taken over, and what is measured on it has the environment of what was."""
+    longest = max(plan.sessions[0].points, key=lambda point: int(point.axes["batch_size"]))
+
+    def not_the_others(point: Point, engine: Engine) -> None:
+        if point is not longest:
+            raise RequestError("none of 6 measured requests succeeded")
+
+    world.trouble = not_the_others
+    run(plan, store, world, prepared)
+    first = world.specs[0]
+    world.trouble = lambda point, engine: None
+    run(plan, store, world, prepared)
+    assert states(store, plan) == ["measured"] * 6
+    assert world.specs[3] == first
+
+
+def test_a_place_is_told_which_sessions_are_to_come(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    def not_the_last(point: Point, engine: Engine) -> None:
+        if point in plan.sessions[-1].points:
+            raise RequestError("none of 6 measured requests succeeded")
+
+    world.trouble = not_the_last
+    run(plan, store, world, prepared)
+    assert world.sessions == {session.session_id for session in plan.sessions}
+    run(plan, store, world, prepared)
+    assert world.sessions == {plan.sessions[-1].session_id}

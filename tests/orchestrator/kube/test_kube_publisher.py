@@ -140,3 +140,60 @@ def test_a_status_fits_into_a_config_map_however_much_failed(store: Store) -> No
         sessions=status.sessions * 500,
     )
     assert len(status_document.document(many, "2026-11-30T12:00:00+00:00")) < 400_000
+
+
+BASE = {"cluster": {"kind": "kubernetes"}, "tracking": {"enabled": False}}
+
+
+def inside(api_server: Server, monkeypatch: pytest.MonkeyPatch, *, job: bool = True) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("SPECSWEEP_JOB", "sweep-demo-1")
+    if job:
+        api_server.put("jobs", {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sweep-demo-1", "uid": "uid-1"}})
+
+
+async def test_the_pod_of_a_job_tells_how_far_it_is(api_server: Server, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside(api_server, monkeypatch)
+    said: list[str] = []
+    with store.lock():
+        async with publisher.telling(BASE, store.root, "demo", said.append):
+            await until(lambda: measured(api_server) == 0)
+            running = told(api_server)
+        land(store, VALUES[0])
+        land(store, VALUES[1])
+        store.event("demo", "run_finished")
+        await asyncio.to_thread(publisher.tell_end, BASE, store.root, "demo")
+    ended = told(api_server)
+    assert running is not None
+    assert ended is not None
+    assert (running.state, ended.state, ended.measured) == ("running", "finished", 2)
+    assert said == []
+
+
+@pytest.mark.parametrize("kind", ["local", "kubernetes"])
+async def test_whoever_is_no_such_pod_tells_nothing(api_server: Server, store: Store, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    inside(api_server, monkeypatch)
+    if kind == "kubernetes":
+        monkeypatch.delenv("SPECSWEEP_JOB")  # a run from a shell
+    base = {**BASE, "cluster": {"kind": kind}}
+    async with publisher.telling(base, store.root, "demo", lambda words: None):
+        pass
+    await asyncio.to_thread(publisher.tell_end, base, store.root, "demo")
+    assert api_server.requests == []
+
+
+async def test_a_job_that_is_gone_is_said_and_the_run_goes_on(api_server: Server, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside(api_server, monkeypatch, job=False)
+    said: list[str] = []
+    ran = False
+    async with publisher.telling(BASE, store.root, "demo", said.append):
+        ran = True
+    assert ran
+    assert "cannot be told outside of its pod" in said[0]
+
+
+async def test_what_the_run_raises_is_the_runs(api_server: Server, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside(api_server, monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        async with publisher.telling(BASE, store.root, "demo", lambda words: None):
+            raise ZeroDivisionError

@@ -44,7 +44,7 @@ async def test_the_job_runs_the_same_words(api_server: Server, specsweep: Comman
     assert job["metadata"]["labels"]["specsweep.io/sweep"] == "smoke"
     assert json.loads(job["metadata"]["annotations"][submission.OVERRIDES]) == [*WORDS, "batch_size=1,4", "engine.version=0.10"]
     (rule,) = [rule for rule in job["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
-    assert rule["onExitCodes"]["values"] == [2, 4, 5]
+    assert rule["onExitCodes"]["values"] == [2, 3, 4, 5], "and not 6, 75 and 130: those may be over at the next try"
     told = capsys.readouterr()
     assert f"smoke (4 points in 2 sessions) was handed over as Job {JOB} in namespace bench" in told.out
     assert "specsweep status smoke cluster=kubernetes" in told.out
@@ -94,6 +94,7 @@ async def test_a_claim_that_is_not_there_is_told_before(api_server: Server, spec
         ((*WORDS, "+engine.pod.env.API_KEY=abc"), "a secret in it could be read by everybody"),
         ((*WORDS, "tracking.uri=http://me:pass@mlflow:5000"), "a secret in it could be read by everybody"),
         ((*WORDS, "batch_size=0"), "batch_size=0"),
+        ((*WORDS, "tracking.uri=sqlite:////tmp/mlflow.db"), "that database is on this machine, and pods see volumes only"),
     ],
 )
 async def test_bad_input_reaches_no_cluster(
@@ -129,6 +130,33 @@ def test_groups_are_the_same_after_their_travel(tmp_path: Path) -> None:
     assert (Path(folders[1]) / "engine/mine.yaml").read_text() == "name: other\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("engine/mine", "env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwx}\n", "holds a token"),
+        ("engine/my engine", "name: mine\n", "files='config-1/engine/my engine.yaml'"),
+        ("engine/large", "# " + "x" * 1_000_001, "a ConfigMap holds 1000000"),
+    ],
+)
+async def test_groups_that_no_config_map_may_hold(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    mine = write_groups(tmp_path / "mine", {name: text})
+    assert await specsweep("submit", *WORDS, "--config-dir", str(mine)) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert "hf_abc" not in err
+    assert api_server.requests == []
+
+
+async def test_programs_get_the_same_as_json(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await specsweep("submit", *WORDS, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == {
+        "sweep": "smoke", "job": JOB, "namespace": "bench", "ran_already": False, "points": 4, "sessions": 2, "cells_left_out": 0
+    }  # fmt: skip
+
+
 async def test_the_way_to_the_cluster_is_not_that_from_inside(api_server: Server, specsweep: Command, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     assert await specsweep("submit", *WORDS, f"cluster.kubeconfig={config}", "cluster.context=lab", "cluster.namespace=other") == 0
@@ -156,6 +184,20 @@ async def test_the_tracking_server_is_the_one_that_pods_see(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     assert await specsweep("submit", *WORDS) == 0
     assert {"name": "MLFLOW_TRACKING_URI", "value": "http://mlflow:5000"} in main_of(job_of(api_server))["env"]
+
+
+async def test_what_is_only_on_this_machine_is_said(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    api_server.put("persistentvolumeclaims", claim("weights", "ReadWriteMany"))
+    model = f"target.model={{source: path, path: /weights/llama, tokenizer: {Path(__file__).parents[2]}/tiny_pair}}"
+    words = (*WORDS, "cluster.weights.claim=weights", "drafter=none", model, "tracking.uri=http://localhost:5000")
+    assert await specsweep("submit", *words) == 0
+    told = capsys.readouterr().err
+    assert "target.model.tokenizer=" in told
+    assert "target.model.path=" not in told, "it is on a volume"
+    assert "workload.corpus" not in told, "it comes with the image"
+    assert "tracking.uri=http://localhost:5000 is this machine" in told
+    assert await specsweep("submit", *WORDS, "name=other") == 0
+    assert "target tiny is part of specsweep's source tree" in capsys.readouterr().err
 
 
 async def test_submitting_again_says_that_it_runs(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
