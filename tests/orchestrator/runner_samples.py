@@ -11,11 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from aiohttp import web
 from plan_samples import plan_of
 from store_samples import measurement, trace
 
 from specsweep.client.workload import Prompt, PromptSet
+from specsweep.orchestrator import point_run, runner, session_run
 from specsweep.orchestrator.clusters import Launch, Limits
 from specsweep.orchestrator.engines import EngineSpec, SessionModels
 from specsweep.orchestrator.errors import ConfigError, EngineTerminal, SpecsweepError
@@ -139,6 +141,15 @@ class World:
             self._cores_used -= used
         self.trouble(point, engine)
         return self.spoil(point, Measured(trace(), measurement(drafter=str(point.axes["drafter"])), {}))
+
+
+def installed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The runner measures on it, waits for nothing, and starts no Ray."""
+    monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(point_run, "measure_point", world.measure_point)
+    monkeypatch.setattr(runner, "ClientPool", world.pool)
+    return world
 
 
 class Prepared:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from plan_samples import plan_of
-from runner_samples import Engine, Prepared, World, composed, kinds, run, states
+from runner_samples import Engine, Prepared, World, composed, installed, kinds, run, states
 
 from specsweep.client.actors import ClientsUnavailable
-from specsweep.orchestrator import point_run, runner, session_run
+from specsweep.orchestrator import point_run
 from specsweep.orchestrator.errors import EngineRetryable, NoClientsError, RequestError, StoreError
 from specsweep.orchestrator.measuring import Measured
 from specsweep.orchestrator.points import Plan, Point
@@ -24,12 +24,7 @@ from specsweep.orchestrator.store import Store
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World("")
-    monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
-    monkeypatch.setattr(point_run, "measure_point", made.measure_point)
-    monkeypatch.setattr(runner, "ClientPool", made.pool)
-    return made
+    return installed(World(""), monkeypatch)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runner_samples import Engine, Prepared, World, composed, kinds, run, run_in_loop, states
+from runner_samples import Engine, Prepared, World, composed, installed, kinds, run, run_in_loop, states
 
-from specsweep.orchestrator import point_run, runner, session_run
+from specsweep.orchestrator import point_run, session_run
 from specsweep.orchestrator.clusters import Limits
 from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal, EngineRetryable, RequestError, StoreError
 from specsweep.orchestrator.points import Plan, Point
@@ -18,12 +18,7 @@ from specsweep.orchestrator.store import Store
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World("", dying_s=0.2, can_be_cut_off=True)
-    monkeypatch.setattr(session_run, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(point_run, "SETTLE_S", 0.0)
-    monkeypatch.setattr(point_run, "measure_point", made.measure_point)
-    monkeypatch.setattr(runner, "ClientPool", made.pool)
-    return made
+    return installed(World("", dying_s=0.2, can_be_cut_off=True), monkeypatch)
 
 
 @pytest.fixture
