@@ -53,7 +53,7 @@ check: lint types ## what to run before every commit, under 3 minutes
 test: lint types engines control-plane ## everything, with every engine that runs on a CPU and a real Kubernetes control plane
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster" --cov=specsweep --cov-report=
 	$(BIN)/pytest -m "(engine or ray or slow) and not soak and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=
-	$(BIN)/pytest -m "cluster and not soak" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 --dist loadfile -m "cluster and not soak" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
 
 test-engines: $(BIN)/.dev engines ## of the tests, those of vLLM and transformers alone
 	$(BIN)/pytest -m "own_env and not soak" --durations=20

@@ -8,6 +8,7 @@ nodes of a Ray cluster. Sessions that run at the same time have a team each, use
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ __all__ = [
     "Team",
     "default_processes",
 ]
+
+_NODES_S = 120.0  # until a node of a Ray cluster may run clients: workers wait for their head, and may pull their image
+_LOOK_S = 0.2
 
 
 class ClientPool:
@@ -62,9 +66,13 @@ class ClientPool:
     def start(self) -> None:
         """Starts Ray ahead of time, so that the first point does not wait for it.
 
-        Raises :class:`ClientsUnavailable` with Ray's words if it does not start, or if no node may run a client.
+        Of a Ray cluster that is starting, too, the first node with CPUs is waited for: its head comes up before all others. Raises
+        :class:`ClientsUnavailable` with Ray's words if Ray does not start, or if no node may run a client.
         """
         with self.using():
+            end = time.monotonic() + (0.0 if self._address is None else _NODES_S)
+            while not self._has_cpus() and time.monotonic() < end and not self._closed:
+                time.sleep(_LOOK_S)
             self.nodes()
 
     def close(self) -> None:
@@ -138,6 +146,11 @@ class ClientPool:
             return usable(cast(Any, ray).nodes(), self._wanted)
         except ValueError as error:
             raise ClientsUnavailable(str(error)) from error
+
+    def _has_cpus(self) -> bool:
+        import ray
+
+        return any(row["Alive"] and row["Resources"].get("CPU", 0) >= 1 for row in cast(Any, ray).nodes())
 
     def recruit(self, team: Team, count: int) -> list[Node]:
         """The nodes of the next ``count`` actors of ``team``."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from specsweep.client.actors import ClientPool
 
 _START_DELAY_S = 0.1  # from the order to start until the start: longer than any actor takes to hear it
+_TRIES = 3  # to make the actors of a team
 _LOOK_S = 0.5  # how often waiting looks whether the processes are there
 
 
@@ -156,6 +157,19 @@ class Team:
         return int(self._all([member.handle.clock_ns.remote()], [member])[0])
 
     def _grow(self, processes: int) -> None:
+        """Until there are as many members. An actor that never ran has cost no measurement: what is left of the cluster is asked again.
+
+        A node that died is offered by Ray for half a minute, until its silence is noticed; so the clients that replace those that died
+        with it may be sent to it once more.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._recruit(processes)
+            except LostActor as lost:
+                if lost.pid or self._ended or not self._pool.ray.alive or not tries_left:
+                    raise
+
+    def _recruit(self, processes: int) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

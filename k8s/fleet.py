@@ -78,6 +78,10 @@ class Fleet:
             self._latest_at, self._latest = self._pods.version, _latest(self._pods.objects.values())
         return self._latest.get(uid), (job if job is not None and job["metadata"]["uid"] == uid else None)
 
+    def departed(self, uid: str) -> Json | None:
+        """How the pod of that Job was last seen while it was being deleted, if it is gone: what took it away stands in its conditions."""
+        return _latest(pod for pod in self._pods.departed.values() if pod["metadata"].get("deletionTimestamp")).get(uid)
+
     async def create(self, objects: Sequence[Manifest]) -> Json:
         """Of the objects of one run, the last of which is its Job: all made or found. Returns the Job.
 

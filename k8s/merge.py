@@ -152,8 +152,8 @@ def _check(ours: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
 
 
 def _check_container(container: Mapping[str, Any], path: str) -> None:
-    resources = container.get("resources") or {}
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    resources = _mapping(container.get("resources"), f"{path}.resources")
+    limits, requests = (_mapping(resources.get(name), f"{path}.resources.{name}") for name in ("limits", "requests"))
     for name in sorted({*limits, *requests}):
         # Extended resources cannot be overcommitted: the API refuses a pod whose request is not its limit.
         if "/" in name and name in requests and str(limits.get(name)) != str(requests[name]):
@@ -162,8 +162,20 @@ def _check_container(container: Mapping[str, Any], path: str) -> None:
             )
     for variable in container.get("env") or ():
         name, value = variable.get("name", ""), variable.get("value")
+        if not isinstance(name, str):
+            raise SpecError(f"pod template: {path}.env has the name {name!r}; a variable's name is text: put it into quotes")
+        if value is not None and not isinstance(value, str):
+            raise SpecError(
+                f"pod template: {path}.env[{name}]: its value is of type {type(value).__name__}; a value is text: put it into quotes"
+            )
         if value and (is_secret_name(name) or looks_secret(str(value))):
             raise SpecError(f"pod template: {path}.env[{name}] holds a secret as a plain value; use valueFrom.secretKeyRef")
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise SpecError(f"pod template: {path}={value!r} must be an object")
+    return value or {}
 
 
 def _is_list(value: object) -> bool:

@@ -77,7 +77,7 @@ async def serve(
         job = await fleet.create(objects)
         watched = Watched(fleet, job, replace(budgets or Budgets(), startup_s=spec.startup_s), classify)
         pod = await _until_ready(watched, progress)
-        server = Server(Watched(fleet, job, FOREVER, classify), pod, spec.port)
+        server = Server(Watched(fleet, job, FOREVER, classify, ran=True), pod, spec.port)
         yield server
     except BaseException as error:
         try:

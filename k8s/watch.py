@@ -30,6 +30,7 @@ from specsweep.k8s.transport import LOST
 
 Objects = Mapping[str, Mapping[str, Any]]
 SHORT_S = 1.0  # a watch that ends sooner and told nothing has failed
+REMEMBERED = 64  # objects that are gone; whoever wants to know why one went asks within seconds
 SPARE_S = 60.0  # for the server to end a watch by itself
 
 
@@ -49,6 +50,7 @@ class Watch:
         self._selector = selector
         self._patience = patience or Patience()
         self._objects: dict[str, dict[str, Any]] = {}
+        self._departed: dict[str, dict[str, Any]] = {}
         self._from = ""  # the resource version to go on from
         self._version = 0
         self._answered = 0.0  # when the server was last known to be there, on the loop's clock
@@ -72,6 +74,11 @@ class Watch:
         """By name, changing while you look. Raises what ended the watch, if it ended: an old picture must not be taken for the present."""
         self._check()
         return MappingProxyType(self._objects)
+
+    @property
+    def departed(self) -> Objects:
+        """By name, of the last :data:`REMEMBERED` that were deleted, how each was last seen: why it went stands there alone."""
+        return MappingProxyType(self._departed)
 
     @property
     def version(self) -> int:
@@ -178,6 +185,9 @@ class Watch:
         async with self._news:
             if kind == "DELETED":
                 del self._objects[name]
+                self._departed[name] = obj
+                while len(self._departed) > REMEMBERED:
+                    del self._departed[next(iter(self._departed))]
             else:
                 self._objects[name] = obj
             self._told()

@@ -24,15 +24,19 @@ Json = Mapping[str, Any]
 
 
 class Watched:
-    """``job``: as the API returned it. It is told from another one by that name by its uid."""
+    """``job``: as the API returned it. It is told from another one by that name by its uid.
 
-    def __init__(self, fleet: Fleet, job: Json, budgets: Budgets, classify: Classify) -> None:
+    ``ran``: its pod was ready. One that is gone is then judged by how it was last seen; before that, another may come.
+    """
+
+    def __init__(self, fleet: Fleet, job: Json, budgets: Budgets, classify: Classify, *, ran: bool = False) -> None:
         self.api = fleet.api
         self.fleet = fleet
         self.name: str = job["metadata"]["name"]
         self._uid: str = job["metadata"]["uid"]
         self._budgets = budgets
         self._classify = classify
+        self._ran = ran
         self._judged: tuple[object, object] | None = None  # what the last full verdict was about
 
     def verdict(self, events: list[dict[str, Any]] | None = None, log: str = "") -> Verdict:
@@ -64,7 +68,8 @@ class Watched:
         return judge(pod, job, events, now=self.api.now(), budgets=self._budgets, log=log, classify=self._classify)
 
     def picture(self) -> tuple[Json | None, Json | None]:
-        return self.fleet.picture(self.name, self._uid)
+        pod, job = self.fleet.picture(self.name, self._uid)
+        return (self.fleet.departed(self._uid) if pod is None and self._ran else pod), job
 
     async def _events(self, pod: Json | None) -> list[dict[str, Any]]:
         return await self.api.events(self._uid, *([pod["metadata"]["uid"]] if pod is not None else []))

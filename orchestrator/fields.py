@@ -126,7 +126,7 @@ FIELDS: Mapping[str, Field] = {
     "cluster.sweep.run_as_user": Field("int", 0, optional=True),
     **{
         f"cluster.deadlines.{name}_s": Field("float", 0, above=True)
-        for name in ("queue", "quota", "pull", "mount", "create", "startup", "session", "silence", "removal")
+        for name in ("queue", "unfit", "quota", "pull", "mount", "create", "startup", "session", "silence", "removal")
     },
 }
 # Without these nothing can be planned or measured. `defaults: [mixed, _self_]` in a file takes over what it does not say itself.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ POINT_TRIES = 2  # if a client process is lost
 SETTLE_S = 0.3  # until the end of a process is known after its connections broke
 WELL_S = 5.0  # of answering its health path: vLLM's server answers with errors for a while before it ends, and health last
 LOOK_S = 0.05
+WATCH_S = 1.0  # how often is looked, while a point is measured, whether its engine runs: nothing is asked for that
+LAST_WORDS_S = 5.0  # for requests to end by themselves once it does not: what they say is worth having
 VAIN_WAIT_S = 2.0  # for a quiet machine, once a point of the same engine start has waited for it in vain
 
 
@@ -134,7 +136,7 @@ async def _run_point(point: Point, requests: Sequence[PlannedRequest], bench: Be
 async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger) -> Measured | SpecsweepError:
     result: Measured | SpecsweepError
     try:
-        result = await _measured(point, requests, bench, ledger)
+        result = await _while_it_runs(_measured(point, requests, bench, ledger), bench.engine)
     except RunError:
         raise
     except SpecsweepError as error:
@@ -142,6 +144,25 @@ async def _result(point: Point, requests: Sequence[PlannedRequest], bench: Bench
     except Exception as bug:  # of ours: it costs this point, and is told in full
         result = internal_error(bug)
     return await fate(result, bench, f" while {label(point)} was measured") or result
+
+
+async def _while_it_runs(work: Coroutine[Any, Any, Measured], engine: RunningEngine) -> Measured:
+    """Ends the measurement if the engine has ended. Requests to a host that is gone, or to a process that hangs, would end one after the
+    other, each after its own silence.
+    """
+    measuring = asyncio.ensure_future(work)
+    try:
+        while not measuring.done():
+            await asyncio.wait({measuring}, timeout=WATCH_S)
+            if not measuring.done() and engine.ended() is not None:
+                await asyncio.wait({measuring}, timeout=LAST_WORDS_S)
+                if not measuring.done() and (how := engine.ended()) is not None:
+                    raise RequestError(f"the engine ended: {how}")
+        return measuring.result()
+    finally:
+        if not measuring.done():
+            measuring.cancel()
+            await asyncio.gather(measuring, return_exceptions=True)
 
 
 async def fate(result: Measured | SpecsweepError, bench: Bench, while_: str) -> EngineDied | EngineTaken | None:

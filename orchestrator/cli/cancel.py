@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not is_about_a_cluster(args.words):
         raise ConfigError("a sweep on this machine is ended where it runs, with Ctrl-C; for one in a cluster add cluster=kubernetes")
-    if args.timeout <= 0:
+    if not args.timeout > 0:  # not a number is none either
         raise ConfigError(f"--timeout {args.timeout:g}: a time above 0 is needed")
     sweep, settings = one_sweep(args.words, args.config_dir, "cancel")
     found = in_cluster(settings, lambda api: remove(api, sweep, within_s=args.timeout, say=_say))
@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
         _say(f"still there after {args.timeout:g} s: {', '.join(found.left)}; {advice}`specsweep cancel` again goes on waiting")
         return ClusterError.exit_code
     if not found.removed:
-        print(f"{sweep}: nothing of it is in this namespace")
+        others = f"; sweeps there: {', '.join(found.others)}" if found.others else ""
+        print(f"{sweep}: nothing of it is in namespace {found.namespace}{others}")
         return EXIT_OK
     print(f"{sweep}: ended, {found.removed} objects are gone")
     print("What was measured stays in its store; `specsweep submit` with the same words goes on from there.")

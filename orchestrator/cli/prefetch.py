@@ -25,12 +25,16 @@ def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator.config import compose
     from specsweep.orchestrator.kube.access import in_cluster, kubernetes_settings
     from specsweep.orchestrator.kube.prefetch import models_of, prefetch_spec
+    from specsweep.orchestrator.kube.secrets import refuse_in_config, refuse_in_words
     from specsweep.orchestrator.kube.submission import contents_outside
     from specsweep.orchestrator.plan import plan_sweep
 
+    refuse_in_words(args.overrides)
     sweep = compose(args.overrides, args.config_dir)
     settings = kubernetes_settings(sweep.base, "prefetch")
     plan = plan_sweep(sweep, contents=contents_outside(settings))
+    for session in plan.sessions:
+        refuse_in_config(session.config)
     wanted = models_of(session.config for session in plan.sessions)
     if not wanted:
         print(f"{plan.name} loads no model")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, say_if_large
-from specsweep.orchestrator.errors import EXIT_OK
+from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.points import Plan
 
@@ -89,10 +89,13 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
     from specsweep.orchestrator.kube.access import kubernetes_settings
     from specsweep.orchestrator.kube.config_files import packed, unpacked
     from specsweep.orchestrator.kube.local_files import check_tracking, only_here
+    from specsweep.orchestrator.kube.secrets import refuse_in_config, refuse_in_words
     from specsweep.orchestrator.plan import plan_sweep
 
+    refuse_in_words(overrides)  # before anything is said of them
     sweep = compose(overrides, config_dirs)
     settings = kubernetes_settings(sweep.base, "submit")
+    refuse_in_config(sweep.base)
     files = packed(config_dirs)
     if files:  # what composes from what travels, composes there
         with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +114,7 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
         found,
         (
             *plan.warnings,
-            *submission.replaced(overrides, settings, plan.name),
+            *submission.replaced(overrides, settings, plan.name, files),
             *only_here((session.config for session in plan.sessions), settings),
             *([said] if said else []),
         ),
@@ -122,19 +125,29 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
 
 
 def _describe_engines(plan: Plan, settings: Settings) -> None:
+    """Raises ConfigError for an engine of which no object can be made."""
+    from specsweep.k8s.errors import KubernetesError
+    from specsweep.k8s.manifests import server_objects
     from specsweep.orchestrator.engines import EngineSpec
     from specsweep.orchestrator.kube.specs import NAMESPACE, server_spec
 
     for session in plan.sessions:
         engine = str(session.config["engine"]["name"])
-        server_spec(
-            EngineSpec(engine, (engine,), engine),
+        env = {str(name): str(value) for name, value in (session.config["engine"].get("env") or {}).items()}
+        spec = server_spec(
+            EngineSpec(engine, (engine,), engine, env=env),
             session.config,
             settings,
             sweep=plan.name,
             session_id=session.session_id,
             namespace=NAMESPACE,
         )
+        try:
+            server_objects(spec, None)
+        except KubernetesError as error:
+            raise ConfigError(
+                f"engine {engine} on Kubernetes: {error.message} (cluster.pod.template, engine.pod.template, target.pod.template)"
+            ) from error
 
 
 def _spec(order: Order, namespace: str, *, weights_writable: bool) -> SweepSpec:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # the official client takes a second to load, and a plan need
 
 JOB_VARIABLE = "SPECSWEEP_JOB"  # in the sweep's pod: the name of its Job
 FRESH = "specsweep.io/start"
+AWAY_PAUSE_S = 2.0  # after each vain start, which was patient itself
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ class KubernetesCluster:
         from specsweep.k8s.api import Api
         from specsweep.k8s.errors import KubernetesError
         from specsweep.k8s.fleet import Fleet, Pace
+        from specsweep.k8s.watch import Patience
         from specsweep.orchestrator.kube.ownership import at_once, end_others, owned_by
 
         settings = self.settings
@@ -119,7 +122,12 @@ class KubernetesCluster:
             async with (
                 Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace) as api,
                 owned_by(api, sweep, os.environ.get(JOB_VARIABLE)) as owner,
-                Fleet(api, names.labels("engine", sweep=sweep), pace=Pace(delete_s=settings.deadlines.removal_s)) as fleet,
+                Fleet(
+                    api,
+                    names.labels("engine", sweep=sweep),
+                    pace=Pace(delete_s=settings.deadlines.removal_s),
+                    patience=Patience(away_s=settings.deadlines.session_s),  # without the API server points are measured all the same
+                ) as fleet,
             ):
                 self._sweep, self._fleet, self._owner = sweep, fleet, owner
                 await end_others(fleet, sweep, sessions, say)
@@ -132,8 +140,8 @@ class KubernetesCluster:
 
     @asynccontextmanager
     async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[KubernetesEngine]:
-        """Raises ClusterError or EngineError, evidence attached."""
-        from specsweep.k8s.errors import KubernetesError
+        """Raises ClusterError or EngineError, evidence attached. An API server that is away is waited for: that says nothing of the engine."""
+        from specsweep.k8s.errors import KubernetesError, Unreachable
         from specsweep.k8s.server import serve
         from specsweep.k8s.verdict import Budgets
 
@@ -153,6 +161,7 @@ class KubernetesCluster:
             wanted = replace(wanted, annotations={**wanted.annotations, FRESH: uuid.uuid4().hex[:16]})
         budgets = Budgets(
             queue_s=deadlines.queue_s,
+            unfit_s=deadlines.unfit_s,
             quota_s=deadlines.quota_s,
             pull_s=deadlines.pull_s,
             mount_s=deadlines.mount_s,
@@ -161,25 +170,32 @@ class KubernetesCluster:
         product, gpus = self.gpus(config)
         host = {"kubernetes": True, "gpu_product": product, "gpus": gpus}
         ready = False
-        try:
-            async with serve(
-                self._fleet,
-                wanted,
-                self._owner,
-                budgets=budgets,
-                classify=cause,
-                progress=lambda starting: launch.say(f"{wanted.name} waits for {starting.waits_for}"),
-            ) as server:
-                ready = True
-                engine = KubernetesEngine(server, spec, host)
-                try:
-                    yield engine
-                finally:
-                    await self._keep_log(engine, launch)
-        except KubernetesError as error:
-            if not ready:
-                raise as_error(error) from error
-            launch.say(f"clean-up: {error.message}")  # the points are measured, and nothing is to be done about them
+        give_up = time.monotonic() + deadlines.session_s
+        while True:
+            try:
+                async with serve(
+                    self._fleet,
+                    wanted,
+                    self._owner,
+                    budgets=budgets,
+                    classify=cause,
+                    progress=lambda starting: launch.say(f"{wanted.name} waits for {starting.waits_for}"),
+                ) as server:
+                    ready = True
+                    engine = KubernetesEngine(server, spec, host)
+                    try:
+                        yield engine
+                    finally:
+                        await self._keep_log(engine, launch)
+                return
+            except KubernetesError as error:
+                if ready:
+                    launch.say(f"clean-up: {error.message}")  # the points are measured, and nothing is to be done about them
+                    return
+                if not isinstance(error, Unreachable) or time.monotonic() > give_up:
+                    raise as_error(error) from error
+                launch.say(f"{wanted.name}: {error.message}; it is waited for")
+                await asyncio.sleep(AWAY_PAUSE_S)
 
     async def _keep_log(self, engine: KubernetesEngine, launch: Launch) -> None:
         """Beside the other engines' logs; one that cannot be had is none."""

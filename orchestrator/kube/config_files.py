@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specsweep.k8s.errors import SpecError
-from specsweep.k8s.redaction import looks_secret
 from specsweep.k8s.specs import check_files
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import GROUPS
+from specsweep.orchestrator.kube.secrets import refuse_in_file
 
 FOLDERS = (*GROUPS, "sweep")
 
@@ -28,11 +28,7 @@ def packed(config_dirs: Sequence[str | Path]) -> dict[str, str]:
                     text = file.read_text(encoding="utf-8")
                 except (OSError, UnicodeDecodeError) as error:
                     raise ConfigError(f"--config-dir {folder}: {file} cannot be read: {error}") from error
-                if looks_secret(text):
-                    raise ConfigError(
-                        f"--config-dir {folder}: {file} holds a token, which everybody could read in the sweep's ConfigMap; put it into a "
-                        "Secret and refer to it (cluster.hub_token.secret, or a template with valueFrom.secretKeyRef)"
-                    )
+                refuse_in_file(text, f"--config-dir {folder}: {file}")
                 files[f"{place}/{file.relative_to(root).as_posix()}"] = text
     try:
         check_files(files)

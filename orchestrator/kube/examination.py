@@ -59,8 +59,8 @@ def needs_of(settings: Settings, configs: Iterable[Config]) -> Needs:
     pods = [pod_of(config) for config in configs]
     products = {str(pod["gpu_product"]) for pod in pods if pod.get("gpu_product")}
     return Needs(
-        gpu_resource=str(pods[0]["gpu_resource"]),
-        gpu_product_label=str(pods[0]["gpu_product_label"]),
+        gpu_resource=str(pods[0].get("gpu_resource") or "nvidia.com/gpu"),
+        gpu_product_label=str(pods[0].get("gpu_product_label") or "nvidia.com/gpu.product"),
         gpu_products=tuple(sorted(products)),
         claims=tuple(dict.fromkeys(volume.claim for volume in (settings.results, settings.weights) if volume is not None)),
         secrets=(*((settings.hub_token[0],) if settings.hub_token else ()), *settings.image_pull_secrets),
@@ -119,7 +119,7 @@ def engine_spec(config: Config, settings: Settings) -> EngineSpec:
     models = SessionModels(home / "target", "0" * 64, home / "drafter" if config["drafter"].get("model") else None, "0" * 64)
     try:
         return launcher(engine).spec(config, models, n_ctx_per_slot=CONTEXT_TOKENS)
-    except (SpecsweepError, OSError, ValueError, KeyError):
+    except (SpecsweepError, OSError, ValueError, KeyError, TypeError):  # also where the plan was refused, and no session is complete
         return EngineSpec(engine, (engine,), engine)
 
 

@@ -36,7 +36,10 @@ async def pod_of(api: Api, sweep: str, *, session: str | None = None, engine: st
         newest = max(chosen, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), pod["metadata"].get("creationTimestamp") or ""))
         return str(newest["metadata"]["name"])
     if session is None and engine is None:
-        raise ConfigError(f"sweep {sweep} has no pod in namespace {api.namespace}; `specsweep status {sweep} cluster=kubernetes` says why")
+        raise ConfigError(
+            f"sweep {sweep} has no pod in namespace {api.namespace}; "
+            f"`specsweep status {sweep} cluster=kubernetes cluster.namespace={api.namespace}` says why"
+        )
     wanted = f"session={session}" if session is not None else f"engine={engine}"
     there = [f"{pod['metadata']['name']} (session {_label(pod, names.SESSION)})" for pod in pods if _component(pod) == "engine"]
     raise ConfigError(

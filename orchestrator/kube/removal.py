@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.k8s import names
 from specsweep.k8s.resources import CONFIG_MAPS, JOBS, PODS, SERVICES, Resource
-from specsweep.orchestrator.kube.submission import job_name
+from specsweep.orchestrator.kube.submission import SWEEP_NAME, job_name
 
 if TYPE_CHECKING:
     from specsweep.k8s.api import Api
@@ -25,10 +25,15 @@ SHARE_OF_THE_END = 0.5  # of the time, that the sweep's own pod may take to end 
 
 @dataclass(slots=True)
 class Removal:
-    """``removed``: how many objects there were; ``left``: those that are still there, as kubectl names them."""
+    """``removed``: how many objects there were; ``left``: those that are still there, as kubectl names them.
+
+    ``others``: where nothing was, the sweeps that are there, since a name that is misspelt looks the same as one that is gone.
+    """
 
     removed: int = 0
     left: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    namespace: str = ""
 
 
 async def remove(api: Api, sweep: str, *, within_s: float, say: Callable[[str], None], look_s: float = LOOK_S) -> Removal:
@@ -39,7 +44,9 @@ async def remove(api: Api, sweep: str, *, within_s: float, say: Callable[[str], 
     there = await _there(api, selector)
     total = len(there)
     if not there:
-        return Removal()
+        jobs, _ = await api.find(JOBS, selector=names.selector({names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}))
+        others = sorted(str((job["metadata"].get("annotations") or {}).get(SWEEP_NAME) or job["metadata"]["name"]) for job in jobs)
+        return Removal(others=others, namespace=api.namespace)
     for resource, obj in there:
         if resource is JOBS and obj["metadata"]["name"] == job_name(sweep):
             await _delete(api, resource, obj)

@@ -11,14 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.kube import kinds
 
 PARTS = ("pod", "sweep", "clients", "deadlines", "results", "weights", "hub_token")
-POD_FIELDS = frozenset(
-    {
-        "gpus", "gpu_product", "gpu_product_label", "gpu_resource", "cpu", "memory", "shm", "node_selector", "tolerations", "runtime_class",
-        "priority_class", "extra_resources", "capabilities", "run_as_user", "pull_policy", "env", "template",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +27,7 @@ class Deadlines:
     """Seconds."""
 
     queue_s: float = 3600.0
+    unfit_s: float = 300.0
     quota_s: float = 86400.0
     pull_s: float = 300.0
     mount_s: float = 300.0
@@ -68,6 +64,9 @@ class Settings:
         """Of a whole config whose ``cluster.kind`` is kubernetes. Raises ConfigError that names the field."""
         cluster = config["cluster"]
         parts = {name: _mapping(cluster, name) for name in PARTS}
+        kinds.check(cluster, kinds.CLUSTER[""], "cluster")
+        for name in (part for part in PARTS if part in kinds.CLUSTER):
+            kinds.check(parts[name], kinds.CLUSTER[name], f"cluster.{name}")
         secret = parts["hub_token"].get("secret")
         return Settings(
             kubeconfig=_text(cluster, "kubeconfig"),
@@ -94,15 +93,7 @@ def pod_of(config: Mapping[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = {}
     for group in ("cluster", "engine", "target"):
         layer = _mapping(config[group], "pod", group)
-        if unknown := sorted(layer.keys() - POD_FIELDS):
-            raise ConfigError(
-                f"{group}.pod.{unknown[0]} is no field of a pod here; it has {', '.join(sorted(POD_FIELDS))}; "
-                f"everything else of Kubernetes goes into {group}.pod.template"
-            )
-        for name in ("gpus", "run_as_user"):
-            value = layer.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise ConfigError(f"{group}.pod.{name}={value!r}: a whole number of at least 0 is needed")
+        kinds.check(layer, kinds.POD, f"{group}.pod", advice=f"; everything else of Kubernetes goes into {group}.pod.template")
         pod = _over(pod, layer)
     return pod
 
@@ -114,13 +105,16 @@ def gpus_of(config: Mapping[str, Any]) -> int:
 
 
 def _over(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields of a pod, null says nothing; below them (a variable, a label, a field of a template) it takes back what ``base`` says."""
+    said = {key: value for key, value in layer.items() if value is not None or key not in base}
+    return _deep(base, said)
+
+
+def _deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in layer.items():
         before = merged.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            merged[key] = _over(before, value)
-        elif value is not None or key not in merged:
-            merged[key] = value
+        merged[key] = _deep(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -150,6 +144,8 @@ def _limits(values: Any) -> dict[str, int]:
     for product, count in values.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"cluster.gpu_limits.{product}={count!r}: a number of GPUs of at least 1 is needed")
+        if not isinstance(product, str):
+            raise ConfigError(f"cluster.gpu_limits: its key {product!r} is no text; put the product's name into quotes")
     return {str(product): int(count) for product, count in values.items()}
 
 

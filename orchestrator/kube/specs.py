@@ -18,6 +18,8 @@ from specsweep.k8s.errors import SpecError
 from specsweep.k8s.specs import ClaimMount, Placement, Program, SecretRef, ServerSpec
 from specsweep.orchestrator.engines import EngineSpec, launcher
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.kube import kinds
+from specsweep.orchestrator.kube.secrets import refuse_in_config
 from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
 
 PORT = 8000
@@ -25,6 +27,7 @@ PROBES_OF_A_START = 60  # at least so many looks at its health within its budget
 LONGEST_PROBE_S = 10
 GRACE_S = 5  # once nothing is measured there is nothing to finish
 HUB_CACHE = "hub"  # below the weights volume, where `specsweep prefetch` and the sweep put what comes from the hub
+NEEDED = ("cpu", "memory", "gpu_resource", "gpu_product_label")  # of a pod
 NAMESPACE = "default"  # of a spec that is only looked at
 
 
@@ -32,6 +35,7 @@ def image_of(config: Mapping[str, Any], settings: Settings) -> str:
     """Raises ConfigError naming the field if no image is known that has this engine."""
     engine = config["engine"]
     if engine.get("image"):
+        kinds.check({"image": engine["image"]}, {"image": kinds.image}, "engine")
         return str(engine["image"])
     if not launcher(str(engine["name"])).in_our_image:
         raise ConfigError(
@@ -54,6 +58,12 @@ def server_spec(
 ) -> ServerSpec:
     """``avoid``: names of nodes on which this session failed already. Raises ConfigError for what no pod can be made of."""
     pod = pod_of(config)
+    for name in NEEDED:
+        if pod.get(name) in (None, ""):
+            raise ConfigError(
+                f"cluster.pod.{name} is not set, and every engine's pod needs it; sweeps/cluster/kubernetes.yaml has a default"
+            )
+    refuse_in_config(config)
     _refuse_hidden_files(spec, config, settings)
     startup_s = max(settings.deadlines.startup_s, spec.startup_timeout_s if gpus_of(config) else 0.0)
     try:
@@ -70,14 +80,14 @@ def server_spec(
                 secret_env=hub_token(settings),
                 files=spec.files,
                 claims=(ClaimMount(settings.weights.claim, settings.weights.path),) if settings.weights else (),
-                extra_resources={str(k): str(v) for k, v in (pod.get("extra_resources") or {}).items()},
+                extra_resources=_texts(pod.get("extra_resources")),
                 capabilities=tuple(pod.get("capabilities") or ()),
                 run_as_user=pod.get("run_as_user"),
                 pull_policy=pod.get("pull_policy"),
             ),
             placement=placement(pod, settings, queue=settings.queue, avoid=avoid),
             annotations=_annotations(config),
-            active_deadline_s=round(settings.deadlines.session_s),
+            active_deadline_s=max(1, round(settings.deadlines.session_s)),
             grace_s=GRACE_S,
             port=spec.port or PORT,
             health_path=spec.health_path,
@@ -127,9 +137,9 @@ def fingerprint(*parts: str) -> str:
 
 def placement(pod: Mapping[str, Any], settings: Settings, *, queue: str | None = None, avoid: Iterable[str] = ()) -> Placement:
     return Placement(
-        node_selector={str(k): str(v) for k, v in (pod.get("node_selector") or {}).items()},
+        node_selector=_texts(pod.get("node_selector")),
         tolerations=tuple(pod.get("tolerations") or ()),
-        runtime_class=pod.get("runtime_class"),
+        runtime_class=pod.get("runtime_class") or None,
         image_pull_secrets=settings.image_pull_secrets,
         priority_class=pod.get("priority_class"),
         queue=queue,
@@ -148,7 +158,12 @@ def _env(spec: EngineSpec, config: Mapping[str, Any], settings: Settings, pod: M
     if settings.weights is not None:
         # The volume is read-only here and complete: the sweep, or a prefetch before it, fetched what the engine loads.
         cache = {"HF_HUB_CACHE": f"{settings.weights.path}/{HUB_CACHE}", "HF_HUB_OFFLINE": "1"}
-    return {**spec.env, **cache, **{str(k): str(v) for k, v in (pod.get("env") or {}).items()}}
+    return {**spec.env, **cache, **_texts(pod.get("env"))}
+
+
+def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+    """Without what is null, which takes back what a more general layer says; flags as YAML writes them."""
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in (values or {}).items() if v is not None}
 
 
 def _annotations(config: Mapping[str, Any]) -> dict[str, str]:

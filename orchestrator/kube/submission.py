@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 from specsweep.k8s import names
 from specsweep.k8s.errors import SpecError
-from specsweep.k8s.redaction import is_secret_name, looks_secret
 from specsweep.k8s.specs import ClaimMount, Program, SweepSpec
 from specsweep.orchestrator.clusters.kubernetes import JOB_VARIABLE
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, ClusterTerminal, ConfigError, EngineError
 from specsweep.orchestrator.identity import Contents
+from specsweep.orchestrator.kube import secrets
 from specsweep.orchestrator.kube.local_files import LOOPBACK
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import fingerprint, hub_token, placement
@@ -39,8 +39,8 @@ FINAL_CODES = (ConfigError.exit_code, ClusterTerminal.exit_code, EngineError.exi
 GRACE_S = 60  # for ending its engines, before it is killed
 SCRATCH = "/scratch"  # the pod's own folder, gone with it
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
 ACCESS_KEYS = ("cluster.kubeconfig", "cluster.context")
-_PASSWORD = re.compile(r"://[^\s/@]*:[^\s/@]+@")
 
 
 def job_name(sweep: str) -> str:
@@ -66,7 +66,7 @@ def sweep_spec(
     """``files``: the user's config groups (:func:`~specsweep.orchestrator.kube.config_files.packed`). Raises ConfigError naming the field."""
     if settings.image is None:
         raise ConfigError("cluster.image is not set; name specsweep's own image: cluster.image=REGISTRY/specsweep:TAG")
-    refuse_secrets(overrides)
+    secrets.refuse_in_words(overrides)
     files = dict(files or {})
     pod = settings.sweep
     name = job_name(sweep)
@@ -110,9 +110,15 @@ def words_inside(
     return [*kept, as_typed("store", store_of(settings, sweep)), as_typed("cache", cache), *inside, *folders]
 
 
-def replaced(overrides: Sequence[str], settings: Settings, sweep: str) -> list[str]:
-    """What is said of words that do not mean the same inside."""
+def replaced(overrides: Sequence[str], settings: Settings, sweep: str, files: Mapping[str, str] | None = None) -> list[str]:
+    """What is said of words, and of the user's config ``files``, that do not mean the same inside."""
     notes = []
+    gone = (*PATH_KEYS, *ACCESS_KEYS)
+    for text in (*(word for word in overrides if _key(word) not in gone), *(files or {}).values()):
+        for name in _VARIABLE.findall(text):
+            notes.append(
+                f"${{oc.env:{name}}} is read in the sweep's pod, which does not have this machine's variables: write its value out"
+            )
     for word in overrides:
         if _key(word) == "store":
             where = f"claim {settings.results.claim}, in {store_of(settings, sweep)}" if settings.results else "the sweep's pod"
@@ -131,20 +137,6 @@ def replaced(overrides: Sequence[str], settings: Settings, sweep: str) -> list[s
     return notes
 
 
-def refuse_secrets(overrides: Sequence[str]) -> None:
-    """Whoever may look at a Job sees its words."""
-    for word in overrides:
-        key = _key(word)
-        value = word.partition("=")[2]
-        group, _, last = key.rpartition(".")
-        named = group.endswith("env") and is_secret_name(last) and value.strip() not in ("", "null")
-        if named or looks_secret(word) or _PASSWORD.search(word):
-            raise ConfigError(
-                f"{key}=…: a secret in it could be read by everybody who may look at the sweep's Job; put it into a Secret and refer to "
-                "it in a template: cluster.sweep.template or cluster.pod.template with env: [{name: …, valueFrom: {secretKeyRef: …}}]"
-            )
-
-
 def tracking_uri_inside(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
     """``MLFLOW_TRACKING_URI`` as far as it means the same in the cluster, and what is to be said of it if it does not.
 
@@ -153,9 +145,9 @@ def tracking_uri_inside(environment: Mapping[str, str]) -> tuple[str | None, str
     uri = environment.get(TRACKING_VARIABLE, "").strip()
     if not uri.startswith(("http://", "https://")):
         return None, None  # a database on this machine
-    if _PASSWORD.search(uri):
+    if secrets.in_url(uri):
         raise ConfigError(
-            f"{TRACKING_VARIABLE} has a password in it, which everybody could read in the sweep's Job; leave it out there, and give "
+            f"{TRACKING_VARIABLE} has a password or a token in it, which everybody could read in the sweep's Job; leave it out there, and give "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD from a Secret in cluster.sweep.template"
         )
     if urlsplit(uri).hostname in LOOPBACK:

@@ -27,7 +27,7 @@ from test_sim_server import started
 from test_sim_wire import prompt_of
 
 from specsweep.analysis.measure import PointFacts, measure
-from specsweep.client import joined_ray, reaper
+from specsweep.client import actors, joined_ray, reaper
 from specsweep.client.actors import ClientPool, ClientsUnavailable, Endpoint, LostActor, PointLoad
 from specsweep.client.dialects import dialect
 from specsweep.client.host import this_host
@@ -119,11 +119,9 @@ def has_time_namespaces() -> bool:
     return subprocess.run(["unshare", "--time", "--monotonic", "1", "--fork", "true"], capture_output=True).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """``here`` has our clock and one CPU, ``there`` another clock and one CPU."""
-    if not has_time_namespaces():
-        pytest.skip("a second clock needs root, util-linux's unshare and a kernel with time namespaces")
+@contextmanager
+def ray_cluster(cpus: int) -> Iterator[Cluster]:
+    """Its head alone, with so many CPUs."""
     from ray.util import get_node_ip_address
 
     with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
@@ -135,11 +133,20 @@ def cluster() -> Iterator[Cluster]:
         cluster = Cluster(folder, get_node_ip_address(), probe.getsockname()[1])
         probe.close()
         try:
-            cluster.start("here", "--head", f"--port={cluster.port}", "--num-cpus=1", "--include-dashboard=false")
-            cluster.start("there", before=("unshare", "--time", "--monotonic", str(SHIFT_S), "--fork"))
+            cluster.start("here", "--head", f"--port={cluster.port}", f"--num-cpus={cpus}", "--include-dashboard=false")
             yield cluster
         finally:
             cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """``here`` has our clock and one CPU, ``there`` another clock and one CPU."""
+    if not has_time_namespaces():
+        pytest.skip("a second clock needs root, util-linux's unshare and a kernel with time namespaces")
+    with ray_cluster(cpus=1) as cluster:
+        cluster.start("there", before=("unshare", "--time", "--monotonic", str(SHIFT_S), "--fork"))
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -308,3 +315,22 @@ def test_a_head_that_is_replaced_costs_a_point_and_not_this_process(cluster: Clu
         cluster.start("again", "--head", f"--port={cluster.port}", "--num-cpus=1", "--include-dashboard=false")
         trace = team.measure(stub_load(server, 2, 8, 1)).trace
         assert {r.read.outcome for r in trace.requests} == {"ok"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_first_node_of_a_cluster_that_is_only_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ray_cluster(cpus=0) as cluster:
+        monkeypatch.setattr(actors, "_NODES_S", 0.5)
+        with (
+            pytest.raises(ClientsUnavailable, match=r"no node of the Ray cluster has a CPU to run a client on; it has .* 0 CPUs"),
+            joined(cluster),
+        ):
+            pass
+        monkeypatch.setattr(actors, "_NODES_S", PATIENCE_S)
+        thread = threading.Thread(target=cluster.start, args=("later",))
+        thread.start()
+        with joined(cluster) as pool:
+            assert pool.cores == 1
+        thread.join()

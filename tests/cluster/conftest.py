@@ -11,7 +11,10 @@ import pytest
 from cluster.build import CONTROL_PLANE, missing
 from cluster.disturbed import undisturbed
 from cluster.harness import Cluster, no_namespaces, running_cluster
+from cluster.kuberay import start_kuberay
 from cluster.kueue import start_kueue
+
+GUARD_S = 300  # for a test that hangs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("cluster"):
             own = item.get_closest_marker("timeout")
-            item.add_marker(pytest.mark.timeout(*(own.args if own else ()), func_only=True), append=False)
+            item.add_marker(pytest.mark.timeout(*(own.args if own else (GUARD_S,)), func_only=True), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +50,15 @@ def queued_cluster(cluster: Cluster) -> Cluster:
     if missing("kueue"):
         pytest.skip("Kueue is not built; `make control-plane` builds it")
     start_kueue(cluster.plane)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def ray_operator(cluster: Cluster) -> Cluster:
+    """With KubeRay's operator, once for all tests."""
+    if missing("kuberay"):
+        pytest.skip("KubeRay's operator is not built; `make control-plane` builds it")
+    start_kuberay(cluster.plane)
     return cluster
 
 

@@ -2,7 +2,8 @@
 
 The files that it sees are this machine's under an overlay: it may write anywhere and changes nothing outside, and its volumes are
 where its pod mounts them (``/dev/shm``, ``/weights``, ``/etc/specsweep``), so that paths in commands and configs are true. It is in its
-pod's network namespace, in a control group with its memory limit, with the user and the capabilities that its pod asks for.
+pod's network namespace, under the pod's host name, in a control group with its memory limit, with the user and the capabilities that its
+pod asks for. Where its node is to be another host, its monotonic clock has another origin.
 
 A shell does the setting up and is then replaced, step by step, by the command itself: its process id, exit code and signals are the
 container's own.
@@ -27,6 +28,8 @@ NOT_FOUND = (
     "container process: error during container init: exec: {name}: executable file not found in $PATH"
 )
 
+HOST_NAME = 63  # characters, as a kubelet cuts it
+
 
 class StartError(Exception):
     """The command cannot be started; the runtime's words."""
@@ -47,6 +50,8 @@ class Launch:
     drop_all: bool = False
     working_dir: str = "/"
     read_only_root: bool = False
+    hostname: str = ""
+    ahead_s: int = 0  # of its CLOCK_MONOTONIC
 
 
 class Process:
@@ -84,7 +89,7 @@ class Process:
 
     async def run(self, argv: Sequence[str], timeout_s: float) -> tuple[int, str]:
         """Runs a command inside of it, as an exec probe does. Returns exit code and output; raises TimeoutError."""
-        enter = [tool("nsenter"), f"--target={self.pid}", "--mount", "--net", "--root", "--wd"]
+        enter = [tool("nsenter"), f"--target={self.pid}", "--mount", "--net", "--uts", "--root", "--wd"]
         process = await asyncio.create_subprocess_exec(
             *enter, *argv, env=dict(self._launch.env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
@@ -109,7 +114,8 @@ async def start(launch: Launch, name: str) -> Process:
     launch.folder.mkdir(parents=True, exist_ok=True)
     enter = [
         *(tool("setpriv"), "--pdeathsig", "KILL", tool("nsenter"), f"--net={launch.network}", "--"),
-        *(tool("unshare"), "--mount", "--propagation", "private", "--", tool("sh"), "-ec", _script(launch, group), "sh"),
+        *(tool("unshare"), "--mount", "--uts", "--propagation", "private", *_clock(launch), "--"),
+        *(tool("sh"), "-ec", _script(launch, group), "sh"),
     ]
     with launch.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
@@ -129,10 +135,15 @@ def _script(launch: Launch, group: Group) -> str:
     hosts = Bind(launch.hosts, "/etc/hosts")
     lines = [
         f"echo 0 > {group.entry}",
+        *([f"echo {shlex.quote(launch.hostname[:HOST_NAME])} > /proc/sys/kernel/hostname"] if launch.hostname else []),
         *view(launch.folder, [*launch.binds, hosts], read_only=launch.read_only_root),
         f"exec {tool('chroot')} {root_of(launch.folder)} {tool('setpriv')} {' '.join(_rights(launch))} -- {_in_folder(launch)}",
     ]
     return "\n".join(lines)
+
+
+def _clock(launch: Launch) -> list[str]:
+    return ["--time", "--monotonic", str(launch.ahead_s)] if launch.ahead_s else []
 
 
 def _in_folder(launch: Launch) -> str:

@@ -153,7 +153,7 @@ class Tenant:
 
 def no_namespaces() -> str:
     """Why this process may not make network and mount namespaces (a container without the right to); empty if it may."""
-    done = subprocess.run([tool("unshare"), "--net", "--mount", "true"], capture_output=True, text=True, check=False)
+    done = subprocess.run([tool("unshare"), "--net", "--mount", "--uts", "true"], capture_output=True, text=True, check=False)
     return done.stderr.strip() if done.returncode else ""
 
 

@@ -39,6 +39,7 @@ class NodeSpec:
     product: str = "NVIDIA-B200"
     cpu: str = "64"
     memory: str = "1Ti"
+    ahead_s: int = 0  # of its CLOCK_MONOTONIC, to this machine's: every host's begins when it was started
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
 
@@ -93,7 +94,9 @@ class Node:
             worker.update(pod)
         elif not _is_over(pod) or pod["metadata"].get("deletionTimestamp"):
             status = pod.get("status") or {}
-            self._workers[uid] = PodWorker(pod, self._place, self._address, lost=bool(status.get("containerStatuses")))
+            self._workers[uid] = PodWorker(
+                pod, self._place, self._address, ahead_s=self.spec.ahead_s, lost=bool(status.get("containerStatuses"))
+            )
 
     async def lose(self) -> None:
         self.lost = True

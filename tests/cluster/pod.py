@@ -21,9 +21,9 @@ from cluster.volumes import MountError, NotAttached, Volume, prepare
 
 
 class PodWorker:
-    """``lost``: the node comes back from where its pods did not survive."""
+    """``ahead_s``: of the node's monotonic clock. ``lost``: the node comes back from where its pods did not survive."""
 
-    def __init__(self, pod: Json, place: Place, host_ip: str, *, lost: bool = False) -> None:
+    def __init__(self, pod: Json, place: Place, host_ip: str, *, ahead_s: int = 0, lost: bool = False) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -32,6 +32,7 @@ class PodWorker:
         self._path = "/api/v1/namespaces/{}/pods/{}".format(*self.key)
         self.place = place
         self._host_ip = host_ip
+        self.ahead_s = ahead_s
         self._lost = lost
         self._since = (pod.get("status") or {}).get("startTime") or now()
         self.ip = ""

@@ -153,6 +153,8 @@ class Runs:
             drop_all="ALL" in ((security.get("capabilities") or {}).get("drop") or ()),
             working_dir=container.get("workingDir") or "/",
             read_only_root=bool(security.get("readOnlyRootFilesystem")),
+            hostname=pod["spec"].get("hostname") or worker.key[1],
+            ahead_s=worker.ahead_s,
         )
 
     async def _ran(self, state: State, container: Json, launch: Launch) -> int:

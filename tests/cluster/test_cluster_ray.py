@@ -6,20 +6,11 @@ import secrets
 
 import pytest
 
-from cluster.build import missing
 from cluster.harness import Cluster, until
-from cluster.kuberay import PATH, ray_cluster, start_kuberay
+from cluster.kuberay import PATH, ray_cluster
 from cluster.node import NodeSpec
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="session")
-def ray_operator(cluster: Cluster) -> Cluster:
-    if missing("kuberay"):
-        pytest.skip("KubeRay's operator is not built; `make control-plane` builds it")
-    start_kuberay(cluster.plane)
-    return cluster
 
 
 async def test_a_ray_cluster_of_two_pods_becomes_ready(ray_operator: Cluster) -> None:

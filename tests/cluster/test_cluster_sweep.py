@@ -17,7 +17,7 @@ from cluster.sweeps import settings, specsweep, submitted
 from specsweep.orchestrator.engines.vllm_env import built, problem
 from specsweep.orchestrator.store import Store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NODES = tuple(NodeSpec(name) for name in "abc")
 GRID = (
@@ -79,7 +79,7 @@ async def test_a_sweep_of_two_engines_on_three_nodes_is_the_sweep_at_home(cluste
         assert document["point"]["status"] == "measured", document["point"]["error"]
         ours, theirs = (d["measurement"]["metrics"] for d in (document, here[point_id]))
         assert ours["al_decode"] == pytest.approx(theirs["al_decode"], rel=0.15)
-        assert ours["step_ms_mean"] == pytest.approx(theirs["step_ms_mean"], rel=0.5)
+        assert 1 / 3 < ours["step_ms_mean"] / theirs["step_ms_mean"] < 3, "pods share this machine's cores with all that runs beside them"
         assert document["measurement"]["simulated"] is True
         env = document["point"]["env"]
         assert env["host"]["gpus"] == (8 if "eight" in document["point"]["axes"]["target"] else 1)

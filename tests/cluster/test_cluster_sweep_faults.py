@@ -6,6 +6,7 @@ What the cluster takes away costs no point, and what an engine brings on itself 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -55,14 +56,10 @@ async def test_pods_that_are_taken_away_cost_no_point(cluster: Cluster, tmp_path
     async def under_pressure(pod: str) -> None:
         await asyncio.to_thread(cluster.kubelet.evict, tenant.namespace, pod)
 
-    async def stalled(pod: str) -> None:
-        os.kill(await asyncio.to_thread(cluster.kubelet.pid, tenant.namespace, pod), signal.SIGSTOP)
-
     faults: tuple[tuple[Callable[[str], Awaitable[None]], str], ...] = (
-        (deleted, "delete"),
+        (deleted, "its pod is being deleted"),
         (drained, "EvictionByEvictionAPI"),
         (under_pressure, "low on resource: memory"),
-        (stalled, "was ready and is not any more"),
     )
     sweep = await submitted(tenant, tmp_path / "results", "taken", [*COMMON, *TWO_SESSIONS, *QUICK])
     for times, (fault, words) in enumerate(faults):
@@ -70,6 +67,22 @@ async def test_pods_that_are_taken_away_cost_no_point(cluster: Cluster, tmp_path
     assert await sweep.finished() in ("Complete", "Failed")
     assert_complete(sweep, expected, 4)
     assert len(interruptions(sweep)) == len(faults)
+    await assert_only_the_sweep_is_left(sweep)
+
+
+@pytest.mark.soak
+async def test_an_engine_that_hangs_is_started_anew(cluster: Cluster, tmp_path: Path, expected: dict[str, float]) -> None:
+    """It takes connections and answers none; its node sees that by its health path."""
+    tenant = await cluster.tenant(*NODES)
+    (tmp_path / "results").mkdir()
+
+    async def stalled(pod: str) -> None:
+        os.kill(await asyncio.to_thread(cluster.kubelet.pid, tenant.namespace, pod), signal.SIGSTOP)
+
+    sweep = await submitted(tenant, tmp_path / "results", "hanging", [*COMMON, *ONE_SESSION, *QUICK])
+    await _interrupted(sweep, stalled, "was ready and is not any more", nth=1)
+    assert await sweep.finished() in ("Complete", "Failed")
+    assert_complete(sweep, expected, 2)
     await assert_only_the_sweep_is_left(sweep)
 
 
@@ -125,6 +138,7 @@ async def test_an_api_server_and_an_mlflow_that_are_away_cost_nothing(cluster: C
     }
 
 
+@pytest.mark.soak  # the verdict has a test that takes seconds, in test_cluster_start.py
 async def test_an_engine_out_of_host_memory_costs_its_point_until_it_is_asked_for_again(
     cluster: Cluster, tmp_path: Path, expected: dict[str, float]
 ) -> None:
@@ -194,7 +208,7 @@ async def test_what_is_missing_is_told(cluster: Cluster, tmp_path: Path) -> None
         await specsweep("submit", *settings(tenant), f"name={name}", *grid, word, kubeconfig=user)
 
         async def told(name: str = name, reason: str = reason) -> bool:
-            return reason in await specsweep("status", name, *ways, kubeconfig=user)
+            return reason in json.loads(await specsweep("status", name, *ways, "--json", kubeconfig=user))["sweeps"][0]["cluster"]["state"]
 
         await until(told, f"`status` of {name} to say {reason}")
         await specsweep("cancel", name, *ways, kubeconfig=user)

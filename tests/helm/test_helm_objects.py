@@ -127,6 +127,16 @@ def test_ray_pods_are_guaranteed_and_the_head_takes_no_client() -> None:
         assert re.fullmatch(r"\d+", container["resources"]["limits"]["cpu"])
     workers = cluster["workerGroupSpecs"][0]
     assert (workers["replicas"], workers["minReplicas"], workers["maxReplicas"]) == (3, 3, 3)
+    for group in (cluster["headGroupSpec"], workers):
+        assert group["rayStartParams"]["object-store-memory"] == "536870912", "whole bytes, not 5.36870912e+08"
+
+
+def test_ray_workers_are_spread_over_hosts() -> None:
+    found = of("RayCluster", rendered(everything=True))
+    (spread,) = found["spec"]["workerGroupSpecs"][0]["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["labelSelector"]["matchLabels"]["ray.io/cluster"] == found["metadata"]["name"]
+    assert "topologySpreadConstraints" not in found["spec"]["headGroupSpec"]["template"]["spec"]
 
 
 def test_one_image_for_all_by_digest_if_there_is_one_else_by_tag() -> None:

@@ -134,6 +134,10 @@ def test_retain_keys_drops_the_other_source_of_a_volume() -> None:
         ({"spec": {"nodeSelector": "a=b"}}, r"spec\.nodeSelector='a=b' must be an object"),
         ({"metadata": "x"}, r"metadata='x' must be an object"),
         ({"spec": {"nodeSelector": {1: "a"}}}, "has the key 1"),
+        ({"spec": {"initContainers": [{"name": "a", "resources": [1]}]}}, r"initContainers\[a\]\.resources=\[1\] must be an object"),
+        ({"spec": {"initContainers": [{"name": "a", "resources": {"limits": ["x/y"]}}]}}, r"resources\.limits=\['x/y'\] must be an object"),
+        (over_main(env=[{"name": 5, "value": "a"}]), r"main\]\.env has the name 5"),
+        (over_main(env=[{"name": "A", "value": 5}]), r"main\]\.env\[A\]: its value is of type int"),
     ],
 )
 def test_what_is_wrong_or_not_allowed_is_named_by_its_path(template: dict[str, Any], says: str) -> None:

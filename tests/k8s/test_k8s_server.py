@@ -167,6 +167,23 @@ async def test_a_server_that_dies_while_it_is_used_is_noticed_and_its_evidence_i
         assert left(api_server) == []
 
 
+async def test_what_took_a_pod_away_is_known_after_it_is_gone() -> None:
+    evicted = seen.condition("DisruptionTarget", "True", 1, "EvictionByEvictionAPI", "Eviction API: evicting")
+    async with fleet(seen.up(started=9, ready=True)) as (api_server, found, pods):
+        async with serve(found, SPEC, OWNER, budgets=FAR) as running:
+            up = seen.up(started=9, ready=True, deleting=True)
+            pods.show(SPEC.name, {**up, "status": {**up["status"], "conditions": [*up["status"]["conditions"], evicted]}})
+            api_server.remove("pods", POD)
+            while POD in found._pods.objects:
+                await asyncio.sleep(0.01)
+            end = await running.end()
+            assert end is not None
+            assert end.kind == "evicted"
+            assert "EvictionByEvictionAPI" in (running.ended() or "")
+        assert "EvictionByEvictionAPI" in running.evidence["pod.json"]
+        assert left(api_server) == []
+
+
 async def test_the_log_tells_what_the_end_of_a_running_server_means() -> None:
     async with fleet(seen.up(started=9, ready=True)) as (api_server, found, pods):
         async with serve(

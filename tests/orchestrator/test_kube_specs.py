@@ -46,7 +46,7 @@ def test_a_point_is_the_same_point_wherever_it_runs() -> None:
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (("engine.pod={cpus: 3}",), r"engine\.pod\.cpus is no field of a pod"),
+        (("engine.pod={cpus: 3}",), r"engine\.pod\.cpus is not known; engine\.pod has"),
         (("target.pod={gpus: many}",), r"target\.pod\.gpus='many': a whole number"),
         (("cluster.gpu_limits={NVIDIA-B200: 0}",), r"cluster\.gpu_limits\.NVIDIA-B200=0"),
         (("cluster.results={claim: r, path: results}",), r"path='results' must be absolute"),

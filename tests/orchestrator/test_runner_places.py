@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runner_samples import Engine, Prepared, World, composed, installed, kinds, run, run_in_loop, states
@@ -13,6 +14,8 @@ from specsweep.orchestrator import point_run, session_run
 from specsweep.orchestrator.clusters import Limits
 from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal, EngineRetryable, RequestError, StoreError
 from specsweep.orchestrator.points import Plan, Point
+from specsweep.orchestrator.progress import Progress, Tally
+from specsweep.orchestrator.runner import Runner
 from specsweep.orchestrator.store import Store
 
 
@@ -202,3 +205,53 @@ def test_a_place_is_told_which_sessions_are_to_come(world: World, prepared: Prep
     assert world.sessions == {session.session_id for session in plan.sessions}
     run(plan, store, world, prepared)
     assert world.sessions == {plan.sessions[-1].session_id}
+
+
+def test_a_measurement_ends_soon_after_its_engine_did(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its requests hang: nobody answers them, and nobody refuses them."""
+    monkeypatch.setattr(point_run, "WATCH_S", 0.01)
+    monkeypatch.setattr(point_run, "LAST_WORDS_S", 0.05)
+
+    async def hangs_once(point: Point, requests: Any, engine: Engine, team: Any, **more: Any) -> Any:
+        if len(world.started) == 1:
+            engine.how, engine.taken = "is gone", ClusterRetryable("its node is lost", node="node-a")
+            await asyncio.sleep(3600)
+        return await world.measure_point(point, requests, engine, team, **more)
+
+    monkeypatch.setattr(point_run, "measure_point", hangs_once)
+    run(plan, store, world, prepared)
+    assert states(store, plan) == ["measured"] * 6
+    assert len(world.started) == 4
+
+
+def test_what_the_requests_of_a_dead_engine_say_is_heard(
+    world: World, prepared: Prepared, store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(point_run, "WATCH_S", 0.01)
+    heard: list[str] = []
+
+    async def fails_a_moment_later(point: Point, requests: Any, engine: Engine, team: Any, **more: Any) -> Any:
+        if len(world.started) == 1:
+            engine.how = "has ended with exit code 1"
+            await asyncio.sleep(0.2)
+            heard.append("the last words")
+            raise RequestError("none of 6 measured requests succeeded")
+        return await world.measure_point(point, requests, engine, team, **more)
+
+    monkeypatch.setattr(point_run, "measure_point", fails_a_moment_later)
+    run(plan, store, world, prepared)
+    failed, *others = states(store, plan)
+    assert failed.startswith("EngineDied")
+    assert others == ["measured"] * 5
+    assert heard == ["the last words"]
+
+
+def test_a_run_with_nothing_to_measure_opens_its_place_for_no_session(world: World, prepared: Prepared, store: Store, plan: Plan) -> None:
+    """Which then ends what an earlier run left that was killed after its last point."""
+    world.sessions = {"of another run"}
+    tally = Tally(sessions=0, points=0, requests=0, est_left_s=0.0)
+    asyncio.run(Runner(plan, world, store, None, Progress(tally), prepared, tally).tidy())  # type: ignore[arg-type]
+    assert world.sessions == set()
+    assert world.started == []

@@ -59,7 +59,20 @@ async def test_what_stays_is_named(api_server: Server, specsweep: Command, capsy
 
 async def test_a_sweep_that_is_not_there(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert await specsweep("cancel", "smok", "cluster=kubernetes") == 0
-    assert "smok: nothing of it is in this namespace" in capsys.readouterr().out
+    assert "smok: nothing of it is in namespace bench" in capsys.readouterr().out
+
+
+async def test_a_time_that_is_no_number(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await specsweep("cancel", "smoke", "cluster=kubernetes", "--timeout", "nan") == 2
+    assert "--timeout nan: a time above 0 is needed" in capsys.readouterr().err
+
+
+async def test_a_misspelt_name_shows_those_that_are_there(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await specsweep("submit", "sweep=smoke", "cluster=kubernetes", "engine=sim", "cluster.image=reg/specsweep:1", "name=A.b+C") == 0
+    assert await specsweep("cancel", "A.b", "cluster=kubernetes") == 0
+    assert "A.b: nothing of it is in namespace bench; sweeps there: A.b+C" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

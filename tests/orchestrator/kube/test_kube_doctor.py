@@ -99,3 +99,12 @@ async def test_no_way_to_a_cluster(
 )
 def test_the_ray_cluster_of_an_address(address: str | None, name: str | None) -> None:
     assert ray_cluster(address) == name
+
+
+async def test_settings_with_which_nothing_can_be_planned(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await findings(specsweep, capsys, "cluster=kubernetes", code=2)
+    assert found["plan"][:2] == (False, True)
+    assert "cluster.image is not set" in found["plan"][2]
+    assert found["context"][2] == "lab, namespace bench", "the cluster is looked at all the same"

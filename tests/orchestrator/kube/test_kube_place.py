@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from specsweep.orchestrator.clusters import Launch
 from specsweep.orchestrator.clusters import kubernetes as place_of_pods
 from specsweep.orchestrator.clusters.kubernetes import KubernetesCluster
 from specsweep.orchestrator.engines import EngineSpec
-from specsweep.orchestrator.errors import ClusterTerminal
+from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal
 
 WORDS = ("sweep=smoke", "cluster=kubernetes", "engine=sim", "cluster.image=reg/specsweep:1", "drafter=none", "batch_size=1")
 AWAY = Unreachable("the API server does not answer")
@@ -69,8 +70,17 @@ async def test_what_the_server_says_is_no_absence(api_server: Server, starts: li
     assert starts == [None]
 
 
-async def test_not_for_longer_than_a_session_may_last(api_server: Server, starts: list[KubernetesError | None], tmp_path: Path) -> None:
+async def test_not_for_longer_than_a_session_may_last(
+    api_server: Server, starts: list[KubernetesError | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starts[:] = [AWAY, None]
-    with pytest.raises(place_of_pods.SpecsweepError, match="does not answer"):
-        await start(tmp_path, "cluster.deadlines.session_s=1e-9")
+    clock = itertools.count(0.0, 40.0)
+    monkeypatch.setattr(place_of_pods, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.raises(ClusterRetryable, match="does not answer"):
+        await start(tmp_path, "cluster.deadlines.session_s=30")
     assert starts == [None]
+
+
+def test_how_long_silence_is_borne_is_a_setting() -> None:
+    assert KubernetesCluster.from_config(plan_of(*WORDS).sessions[0].config).dying_s == 150
+    assert KubernetesCluster.from_config(plan_of(*WORDS, "cluster.deadlines.silence_s=20").sessions[0].config).dying_s == 20

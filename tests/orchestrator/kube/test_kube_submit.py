@@ -87,12 +87,15 @@ async def test_a_claim_that_is_not_there_is_told_before(api_server: Server, spec
         (("sweep=smoke",), "cluster=local is of kind local"),
         (("sweep=smoke", "cluster=kubernetes", "engine=sim"), "cluster.image is not set"),
         (("sweep=smoke", "cluster=kubernetes", "engine=vllm", "cluster.image=r/s:1", "engine.image=null"), "engine.image is not set"),
-        ((*WORDS, "cluster.pod.cpus=3"), "cluster.pod.cpus is no field of a pod here"),
+        ((*WORDS, "cluster.pod.cpus=3"), "cluster.pod.cpus is not known; cluster.pod has"),
         ((*WORDS, "cluster.pod.cpu=many"), "many"),
         ((*WORDS, "cluster.sweep.memory=lots"), "lots"),
         ((*WORDS, "+engine.env.HF_TOKEN=hf_abcdefghijklmnopqrstu"), "a secret in it could be read by everybody"),
         ((*WORDS, "+engine.pod.env.API_KEY=abc"), "a secret in it could be read by everybody"),
         ((*WORDS, "tracking.uri=http://me:pass@mlflow:5000"), "a secret in it could be read by everybody"),
+        ((*WORDS, "cluster.pod.template={spec: {restartPolicy: Always}}"), "spec.restartPolicy='Always': it stays 'Never'"),
+        ((*WORDS, "target.pod={template: {metadata: {labels: {specsweep.io/sweep: x}}}}"), "would hide the pod from us"),
+        ((*WORDS, "cluster.pod.tolerations=[gpu]"), "a toleration is a mapping"),
         ((*WORDS, "batch_size=0"), "batch_size=0"),
         ((*WORDS, "tracking.uri=sqlite:////tmp/mlflow.db"), "that database is on this machine, and pods see volumes only"),
     ],
@@ -215,3 +218,23 @@ async def test_a_dry_run_keeps_nothing(api_server: Server, specsweep: Command, c
     (asked,) = api_server.seen("POST", "/jobs")
     assert asked.query["dryRun"] == "All"
     assert ("jobs", JOB) not in api_server.objects
+
+
+async def test_a_secret_in_a_group_that_is_not_even_used_does_not_travel(
+    api_server: Server, specsweep: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_groups(tmp_path / "groups", {"engine/other": "args: {api_key: hunter2}\n"})
+    assert await specsweep("submit", *WORDS, "--config-dir", str(tmp_path / "groups")) == 2
+    told = capsys.readouterr().err
+    assert "other.yaml holds a secret at args.api_key" in told
+    assert "hunter2" not in told
+    assert api_server.requests == []
+
+
+async def test_variables_of_this_machine_are_said_not_to_be_the_pods(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRATCH", "/mnt")
+    assert await specsweep("submit", *WORDS, "store=${oc.env:SCRATCH}/r", "hardware=${oc.env:SCRATCH}") == 0
+    told = capsys.readouterr().err
+    assert told.count("${oc.env:SCRATCH} is read in the sweep's pod") == 1, "the store is on a volume whatever it says"
