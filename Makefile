@@ -50,7 +50,8 @@ types: $(BIN)/.dev build/links/specsweep ## strict types
 check: lint types ## what to run before every commit, under 3 minutes
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster"
 
-test: lint types engines control-plane ## everything, with every engine that runs on a CPU and a real Kubernetes control plane
+test: ## everything, with every engine that runs on a CPU and a real Kubernetes control plane
+	$(MAKE) -j 3 lint types engines control-plane # side by side: one downloads while another compiles
 	$(BIN)/pytest -n 2 -m "not engine and not ray and not slow and not soak and not cluster" --cov=specsweep --cov-report=
 	$(BIN)/pytest -m "(engine or ray or slow) and not soak and not cluster" --durations=20 --cov=specsweep --cov-append --cov-report=
 	$(BIN)/pytest -n 2 --dist loadfile -m "cluster and not soak" --durations=20 --cov=specsweep --cov-append --cov-report=term:skip-covered
