@@ -70,7 +70,7 @@ CASES = [
         "pod_is_right",
         [*PODS, "engine.pod.cpus=3"],
         [*PODS, "engine.pod.cpu=3"],
-        ["engine.pod.cpus is no field of a pod", "engine.pod.template"],
+        ["engine.pod.cpus is not known", "engine.pod.template"],
     ),
     (
         "gpus_fit_the_limit",
