@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,10 @@ def test_images_that_are_not_there(name: str, may_pull: bool, reason: str) -> No
     with pytest.raises(PullError) as error:
         Images().pull(name, may_pull=may_pull)
     assert error.value.reason == reason
+
+
+def test_a_volume_does_not_hide_the_image(tmp_path: Path) -> None:
+    above = str(Path(sys.prefix).parent)
+    found = binds({"volumeMounts": [{"name": "tmp", "mountPath": above}]}, {"tmp": Volume(tmp_path)})
+    assert found[0].target == above
+    assert Path(sys.prefix) in {bind.source for bind in found[1:] if bind.read_only}

@@ -7,6 +7,8 @@ below the pod's own, filled once when the pod starts (a real kubelet would follo
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +48,14 @@ async def prepare(pod: Json, folder: Path, fetch: Fetch, token: Token, attached:
     return found
 
 
+# What every image here is made of. It may lie anywhere on this machine.
+IMAGE_FOLDERS = tuple({Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]})
+
+
 def binds(container: Json, volumes: Mapping[str, Volume]) -> list[Bind]:
-    """Where that container sees them, outer folders before inner ones."""
+    """Where that container sees them, outer folders before inner ones; and what one of them would hide of the image itself (a ``/tmp`` of the
+    pod's own does, if the checkout lies there).
+    """
     found = []
     for mount in container.get("volumeMounts") or ():
         volume = volumes[mount["name"]]
@@ -57,7 +65,8 @@ def binds(container: Json, volumes: Mapping[str, Volume]) -> list[Bind]:
             if not volume.read_only and not source.exists():
                 source.mkdir(parents=True)
         found.append(Bind(source, mount["mountPath"], volume.read_only or bool(mount.get("readOnly")), volume.size))
-    return sorted(found, key=lambda bind: bind.target)
+    hidden = [folder for folder in IMAGE_FOLDERS if any(folder.is_relative_to(os.path.realpath(bind.target)) for bind in found)]
+    return sorted([*found, *(Bind(folder, str(folder), read_only=True) for folder in hidden)], key=lambda bind: bind.target)
 
 
 async def _prepared(volume: Json, pod: Json, folder: Path, fetch: Fetch, token: Token, attached: Attached) -> Volume:
