@@ -17,7 +17,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from specsweep.client.actors import ClientPool
-from specsweep.orchestrator.admission import Admission, Need
+from specsweep.orchestrator.admission import Admission
 from specsweep.orchestrator.clients import Clients
 from specsweep.orchestrator.clusters import Cluster
 from specsweep.orchestrator.errors import NoClientsError
@@ -75,7 +75,7 @@ class Runner:
             running: dict[asyncio.Task[None], str] = {}
             try:
                 while waiting or running:
-                    for session_id in admission.admit({name: Need(*self.place.gpus(s.config)) for name, s in waiting.items()}):
+                    for session_id in admission.admit({name: self.place.need(s.config) for name, s in waiting.items()}):
                         self.tally.number(waiting[session_id])
                         session = SessionRun(
                             waiting.pop(session_id), missing[session_id], self.place, ledger, self.preparation, clients, self.actors

@@ -8,8 +8,8 @@ from typing import Any
 
 from specsweep.orchestrator.cli.plan import duration, seconds_left
 from specsweep.orchestrator.identity import Contents
-from specsweep.orchestrator.kube.forecast import Forecast, forecast, need_of, shown
-from specsweep.orchestrator.kube.settings import Settings
+from specsweep.orchestrator.kube.forecast import Forecast, forecast, shown
+from specsweep.orchestrator.kube.settings import Settings, need_of
 from specsweep.orchestrator.kube.submission import contents_outside
 from specsweep.orchestrator.points import Plan, Session
 

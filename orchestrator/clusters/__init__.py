@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from specsweep.orchestrator.admission import Need
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ConfigError, SpecsweepError
 
@@ -101,8 +102,8 @@ class Cluster(Protocol):
         """
         ...
 
-    def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
-        """Product and number of the GPUs that a session takes here."""
+    def need(self, config: Mapping[str, Any]) -> Need:
+        """The GPUs that a session takes here."""
         ...
 
     def start(self, spec: EngineSpec, launch: Launch) -> AbstractAsyncContextManager[RunningEngine]: ...
@@ -126,8 +127,8 @@ class OnePlace:
     async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
         yield
 
-    def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
-        return "", int(config["target"].get("gpus") or 0)
+    def need(self, config: Mapping[str, Any]) -> Need:
+        return Need("", int(config["target"].get("gpus") or 0))
 
 
 def cluster(config: Mapping[str, Any]) -> Cluster:

@@ -19,11 +19,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from specsweep.orchestrator.admission import Need
 from specsweep.orchestrator.clusters import Launch, Limits, RunningEngine
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterTerminal, ConfigError, SpecsweepError
 from specsweep.orchestrator.kube.outcomes import as_error, cause, from_verdict, joined
-from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
+from specsweep.orchestrator.kube.settings import Settings, need_of
 from specsweep.orchestrator.kube.specs import server_spec
 
 if TYPE_CHECKING:  # the official client takes a second to load, and a plan needs none of it
@@ -99,8 +100,8 @@ class KubernetesCluster:
         settings = Settings.of(config)
         return cls(settings, dying_s=settings.deadlines.silence_s, limits=Limits(settings.max_parallel_sessions, settings.gpu_limits))
 
-    def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
-        return str(pod_of(config).get("gpu_product") or ""), gpus_of(config)
+    def need(self, config: Mapping[str, Any]) -> Need:
+        return need_of(config)
 
     @asynccontextmanager
     async def opened(self, sweep: str, sessions: Collection[str], say: Callable[[str], None]) -> AsyncIterator[None]:
@@ -167,8 +168,8 @@ class KubernetesCluster:
             mount_s=deadlines.mount_s,
             create_s=deadlines.create_s,
         )
-        product, gpus = self.gpus(config)
-        host = {"kubernetes": True, "gpu_product": product, "gpus": gpus}
+        need = need_of(config)
+        host = {"kubernetes": True, "gpu_product": need.product, "gpus": need.gpus}
         ready = False
         give_up = time.monotonic() + deadlines.session_s
         while True:

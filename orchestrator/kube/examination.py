@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specsweep.k8s.errors import AccessError, ApiError, Conflict, KubernetesError, SpecError
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
 from specsweep.orchestrator.errors import SpecsweepError
-from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
+from specsweep.orchestrator.kube.settings import Settings, need_of, pod_of
 from specsweep.orchestrator.kube.specs import server_spec
 from specsweep.orchestrator.kube.submission import sweep_spec
 
@@ -76,7 +76,7 @@ def ray_cluster(address: str | None) -> str | None:
 
 
 def _wants_gpus(configs: Iterable[Config]) -> bool:
-    return any(gpus_of(config) for config in configs)
+    return any(need_of(config).gpus for config in configs)
 
 
 async def _dry_runs(api: Api, settings: Settings, name: str, configs: Sequence[Config], overrides: Sequence[str]) -> list[Fact]:

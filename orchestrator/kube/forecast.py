@@ -7,12 +7,11 @@ to take. How long a session waits for a node that others hold is not known here.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specsweep.orchestrator.admission import Admission, Need
-from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
+from specsweep.orchestrator.kube.settings import Settings, need_of
 from specsweep.orchestrator.points import Session
 
 
@@ -35,10 +34,6 @@ class Forecast:
     usage: list[Usage] = field(default_factory=list)
 
 
-def need_of(config: Mapping[str, Any]) -> Need:
-    return Need(str(pod_of(config).get("gpu_product") or ""), gpus_of(config))
-
-
 def shown(need: Need) -> str:
     """``8 × NVIDIA-B200``."""
     return f"{need.gpus} × {need.product or 'GPU'}" if need.gpus else "–"
@@ -46,9 +41,9 @@ def shown(need: Need) -> str:
 
 def forecast(sessions: Sequence[Session], settings: Settings, seconds: Callable[[Session], float]) -> Forecast:
     """``seconds``: what is left to do of a session; one with nothing left takes no part."""
-    waiting = {s.session_id: need_of(s.config) for s in sessions if seconds(s) > 0}
-    lengths = {s.session_id: seconds(s) for s in sessions}
-    needs = dict(waiting)
+    lengths = {s.session_id: length for s in sessions if (length := seconds(s)) > 0}
+    needs = {s.session_id: need_of(s.config) for s in sessions if s.session_id in lengths}
+    waiting = dict(needs)
     admission = Admission(settings.max_parallel_sessions, settings.gpu_limits)
     found = Forecast()
     most: dict[str, int] = {}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specsweep.orchestrator.admission import Need
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube import kinds
 
@@ -98,10 +99,11 @@ def pod_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return pod
 
 
-def gpus_of(config: Mapping[str, Any]) -> int:
-    """GPUs that the engine of this session asks for on Kubernetes."""
-    wanted = pod_of(config).get("gpus")
-    return int(config["target"].get("gpus") or 0) if wanted is None else int(wanted)
+def need_of(config: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> Need:
+    """The GPUs that the engine of this session asks for on Kubernetes. ``pod``: that of :func:`pod_of`, where it is at hand."""
+    pod = pod_of(config) if pod is None else pod
+    wanted = pod.get("gpus")
+    return Need(str(pod.get("gpu_product") or ""), int(config["target"].get("gpus") or 0) if wanted is None else int(wanted))
 
 
 def _over(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from specsweep.orchestrator.engines import EngineSpec, launcher
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube import kinds
 from specsweep.orchestrator.kube.secrets import refuse_in_config
-from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
+from specsweep.orchestrator.kube.settings import Settings, need_of, pod_of
 
 PORT = 8000
 PROBES_OF_A_START = 60  # at least so many looks at its health within its budget
@@ -65,7 +65,8 @@ def server_spec(
             )
     refuse_in_config(config)
     _refuse_hidden_files(spec, config, settings)
-    startup_s = max(settings.deadlines.startup_s, spec.startup_timeout_s if gpus_of(config) else 0.0)
+    gpus = need_of(config, pod).gpus
+    startup_s = max(settings.deadlines.startup_s, spec.startup_timeout_s if gpus else 0.0)
     try:
         return ServerSpec(
             name=engine_name(config, sweep, session_id),
@@ -93,7 +94,7 @@ def server_spec(
             health_path=spec.health_path,
             startup_s=round(startup_s),
             probe_period_s=max(1, min(LONGEST_PROBE_S, round(startup_s / PROBES_OF_A_START))),
-            gpus=gpus_of(config),
+            gpus=gpus,
             gpu_resource=str(pod["gpu_resource"]),
             gpu_product=pod.get("gpu_product"),
             gpu_product_label=str(pod["gpu_product_label"]),

@@ -18,6 +18,7 @@ from store_samples import measurement, trace
 
 from specsweep.client.workload import Prompt, PromptSet
 from specsweep.orchestrator import point_run, runner, session_run
+from specsweep.orchestrator.admission import Need
 from specsweep.orchestrator.clusters import Launch, Limits
 from specsweep.orchestrator.engines import EngineSpec, SessionModels
 from specsweep.orchestrator.errors import ConfigError, EngineTerminal, SpecsweepError
@@ -99,8 +100,8 @@ class World:
         self.sessions = set(sessions)
         yield
 
-    def gpus(self, config: Mapping[str, Any]) -> tuple[str, int]:
-        return "", 0
+    def need(self, config: Mapping[str, Any]) -> Need:
+        return Need("", 0)
 
     @asynccontextmanager
     async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[Engine]:

@@ -11,7 +11,7 @@ from specsweep.k8s.manifests import server_objects
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal, ConfigError, EngineRetryable, EngineTerminal
 from specsweep.orchestrator.kube import outcomes
-from specsweep.orchestrator.kube.settings import Settings, gpus_of, pod_of
+from specsweep.orchestrator.kube.settings import Settings, need_of, pod_of
 from specsweep.orchestrator.kube.specs import engine_name, image_of, server_spec
 
 OVERRIDES = ("sweep=smoke", "engine=sim", "target=tiny", "cluster=kubernetes", "cluster.image=reg/specsweep:1")
@@ -35,7 +35,7 @@ def test_settings_are_laid_over_each_other_from_the_general_to_the_particular() 
     )
     pod = pod_of(config)
     assert (pod["cpu"], pod["memory"], pod["env"], pod["node_selector"]) == (4, "96Gi", {"A": 1}, {"zone": "a", "rack": "b"})
-    assert gpus_of(config) == 8
+    assert need_of(config).gpus == 8
 
 
 def test_a_point_is_the_same_point_wherever_it_runs() -> None:
