@@ -118,18 +118,14 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     async with bench.clients.cores(int(point.axes["batch_size"]), bench.actors):
-        return await _run_point(point, requests, bench, ledger, estimate_s)
-
-
-async def _run_point(point: Point, requests: Sequence[PlannedRequest], bench: Bench, ledger: Ledger, estimate_s: float) -> Ending:
-    ledger.begin(point, len(requests))
-    busy = await bench.patience.quiet(bench.place, bench.engine, point, ledger)
-    ledger.progress.measuring(point, len(requests))
-    began, started = time.monotonic(), utc_now()
-    gpus_before = gpus()
-    result = await _result(point, requests, bench, ledger)
-    ledger.spent(estimate_s, time.monotonic() - began, len(requests))
-    machine = {"gpus_before": gpus_before, "gpus_after": gpus(), "background_cpu_share": busy}
+        ledger.begin(point, len(requests))
+        busy = await bench.patience.quiet(bench.place, bench.engine, point, ledger)
+        ledger.progress.measuring(point, len(requests))
+        began, started = time.monotonic(), utc_now()
+        gpus_before = gpus()
+        result = await _result(point, requests, bench, ledger)
+        ledger.spent(estimate_s, time.monotonic() - began, len(requests))
+        machine = {"gpus_before": gpus_before, "gpus_after": gpus(), "background_cpu_share": busy}
     return Ending(point, bench.session.session_id, bench.env, started, result, machine)
 
 

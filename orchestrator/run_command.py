@@ -13,13 +13,18 @@ from pathlib import Path
 from specsweep.orchestrator.typed_paths import as_typed
 
 
+def key_of(word: str) -> str:
+    """Of an override as it was typed."""
+    return word.partition("=")[0].strip().lstrip("+~")
+
+
 def run_command(overrides: Sequence[str], root: Path | str, *, rerun: str = "", config_dirs: Sequence[str] = ()) -> str:
     """The command of a sweep that was asked for with ``overrides`` and lies in the store ``root``.
 
     ``rerun``: measured again besides what is missing; it takes the place of a ``rerun=`` that was typed. Empty: as it was typed.
     """
-    words = [w for w in overrides if not (rerun and w.partition("=")[0].strip() == "rerun")]
-    if not any(w.partition("=")[0].strip() == "store" for w in words):
+    words = [w for w in overrides if not (rerun and key_of(w) == "rerun")]
+    if not any(key_of(w) == "store" for w in words):
         words.append(as_typed("store", root))
     words += [f"rerun={rerun}"] if rerun else []
     return shlex.join(["specsweep", "run", *words, *(w for folder in config_dirs for w in ("--config-dir", folder))])

@@ -50,24 +50,15 @@ def run(args: argparse.Namespace) -> int:
 async def _finish(api: Api, sweep: str, wanted: list[Wanted], settings: Settings) -> int:
     from specsweep.k8s.fleet import Fleet
     from specsweep.k8s.jobs import finish
-    from specsweep.k8s.verdict import Budgets
     from specsweep.orchestrator.kube.prefetch import prefetch_spec
+    from specsweep.orchestrator.kube.specs import budgets
     from specsweep.orchestrator.kube.volumes import look_at
 
     await look_at(api, settings)
     spec = prefetch_spec(sweep, wanted, settings, namespace=api.namespace)
-    limits = settings.deadlines
-    budgets = Budgets(
-        queue_s=limits.queue_s,
-        quota_s=limits.quota_s,
-        pull_s=limits.pull_s,
-        mount_s=limits.mount_s,
-        create_s=limits.create_s,
-        startup_s=float("inf"),
-    )
     _say(f"Job {spec.name} in namespace {api.namespace}: {len(wanted)} models")
     async with Fleet(api, spec.labels) as fleet:
-        await finish(fleet, spec, None, budgets=budgets, progress=_say)
+        await finish(fleet, spec, None, budgets=budgets(settings.deadlines), progress=_say)
     print(f"{sweep}: {len(wanted)} models are on volume {settings.weights.claim if settings.weights else ''}")
     return EXIT_OK
 

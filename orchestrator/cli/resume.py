@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specsweep.orchestrator.cli.output import add_json
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+from specsweep.orchestrator.run_command import key_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def _here(words: Sequence[str], config_dirs: Sequence[str], *, as_json: bool) ->
         raise ConfigError(
             f"store={store.root}: pid {writer.get('pid')} on {writer.get('host')} is writing to it: something runs there already"
         )
-    overrides = [word for word in map(str, store.sweep_plan(name).get("overrides") or ()) if word.partition("=")[0].strip() != "store"]
+    overrides = [word for word in map(str, store.sweep_plan(name).get("overrides") or ()) if key_of(word) != "store"]
     if not overrides:
         raise ConfigError(f"sweep {name} does not say how it was asked for; use `specsweep run` with its words")
     again = argparse.Namespace(overrides=[*overrides, as_typed("store", store.root)], config_dir=list(config_dirs), json=as_json)
@@ -62,7 +63,7 @@ def _in_cluster(words: Sequence[str], config_dirs: Sequence[str], *, as_json: bo
     if not asked.over:
         print(f"{sweep} runs as Job {asked.job}, which Kubernetes starts again by itself if its pod dies; nothing to resume")
         return EXIT_OK
-    given = [word for word in words if word.partition("=")[0].strip().startswith("cluster.")]
+    given = [word for word in words if key_of(word).startswith("cluster.")]
     with tempfile.TemporaryDirectory() as folder:
         folders = unpacked(asked.files, Path(folder))
         again = with_access(asked.overrides, given)

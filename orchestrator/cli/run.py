@@ -41,15 +41,15 @@ def run(args: argparse.Namespace) -> int:
     base = sweep.base
     say_if_large(cells(sweep))
     plan = plan_sweep(sweep)
+    place = cluster(base)  # a bad endpoint is told now
     for session in plan.sessions:
-        cluster(session.config)  # a bad endpoint, or an engine without an image, is told now
         _refuse_missing_engine(session.config)
     store = Store(Path(base["store"]).expanduser())
     with store.lock():
         _bring_back(store, plan.name, base)
         store.write_plan(plan, args.overrides)
         try:
-            outcome, tracker = _execute(plan, store, base)
+            outcome, tracker = _execute(plan, place, store, base)
         except KeyboardInterrupt:
             return _interrupted(plan, store, run_command(args.overrides, store.root, config_dirs=args.config_dir))
     command = run_command(args.overrides, store.root, rerun="invalid", config_dirs=args.config_dir)
@@ -79,8 +79,7 @@ def _refuse_missing_engine(config: Mapping[str, Any]) -> None:
         raise ConfigError(f"engine {engine['name']} cannot be started on this machine: {reason}")
 
 
-def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
-    from specsweep.orchestrator.clusters import cluster
+def _execute(plan: Plan, place: Any, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
     from specsweep.orchestrator.cost import guessed, request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
@@ -106,7 +105,7 @@ def _execute(plan: Plan, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]
     tracker = Tracker(store, base["tracking"].get("uri"), plan.name) if base["tracking"]["enabled"] else None
     runner = Runner(
         plan=plan,
-        place=cluster(base),
+        place=place,
         store=store,
         tracker=tracker,
         progress=shown,

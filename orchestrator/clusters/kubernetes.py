@@ -15,7 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,14 @@ from specsweep.orchestrator.admission import Need
 from specsweep.orchestrator.clusters import Launch, Limits, RunningEngine
 from specsweep.orchestrator.engines import EngineSpec
 from specsweep.orchestrator.errors import ClusterTerminal, ConfigError, SpecsweepError
+from specsweep.orchestrator.kube.access import api_of
 from specsweep.orchestrator.kube.outcomes import as_error, cause, from_verdict, joined
 from specsweep.orchestrator.kube.settings import Settings, need_of
-from specsweep.orchestrator.kube.specs import server_spec
+from specsweep.orchestrator.kube.specs import budgets, server_spec
 
 if TYPE_CHECKING:  # the official client takes a second to load, and a plan needs none of it
     from specsweep.k8s.fleet import Fleet
+    from specsweep.k8s.outcomes import Starting
     from specsweep.k8s.server import Server
     from specsweep.k8s.specs import Owner
 
@@ -44,7 +46,6 @@ class KubernetesEngine:
     host: Mapping[str, Any]
     headers: tuple[tuple[str, str], ...] = ()
     files: None = None
-    cpu_seconds: Callable[[], None] = field(default=lambda: None)  # its host is another one
 
     @property
     def base_url(self) -> str:
@@ -77,6 +78,9 @@ class KubernetesEngine:
 
     async def log(self) -> str:
         return await self.server.log()
+
+    def cpu_seconds(self) -> None:
+        """Its host is another one."""
 
     def host_facts(self) -> dict[str, Any]:
         where = {"node": self.node, "pod": self.server.pod}
@@ -112,16 +116,16 @@ class KubernetesCluster:
                 "`specsweep submit` with the same words starts the sweep there (through a port-forward the API server would be measured)"
             )
         from specsweep.k8s import names
-        from specsweep.k8s.api import Api
         from specsweep.k8s.errors import KubernetesError
         from specsweep.k8s.fleet import Fleet, Pace
         from specsweep.k8s.watch import Patience
-        from specsweep.orchestrator.kube.ownership import at_once, end_others, owned_by
+        from specsweep.orchestrator.kube.ownership import end_others, owned_by
+        from specsweep.orchestrator.kube.volumes import at_once
 
         settings = self.settings
         try:
             async with (
-                Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace) as api,
+                api_of(settings) as api,
                 owned_by(api, sweep, os.environ.get(JOB_VARIABLE)) as owner,
                 Fleet(
                     api,
@@ -142,16 +146,33 @@ class KubernetesCluster:
     @asynccontextmanager
     async def start(self, spec: EngineSpec, launch: Launch) -> AsyncIterator[KubernetesEngine]:
         """Raises ClusterError or EngineError, evidence attached. An API server that is away is waited for: that says nothing of the engine."""
-        from specsweep.k8s.errors import KubernetesError, Unreachable
+        from specsweep.k8s.errors import KubernetesError
+
+        need = need_of(launch.config)
+        host = {"kubernetes": True, "gpu_product": need.product, "gpus": need.gpus}
+        ready = False
+        try:
+            async with AsyncExitStack() as stack:
+                engine = KubernetesEngine(await self._server(stack, spec, launch), spec, host)
+                ready = True
+                try:
+                    yield engine
+                finally:
+                    await self._keep_log(engine, launch)
+        except KubernetesError as error:
+            if not ready:
+                raise as_error(error) from error
+            launch.say(f"clean-up: {error.message}")  # the points are measured, and nothing is to be done about them
+
+    async def _server(self, stack: AsyncExitStack, spec: EngineSpec, launch: Launch) -> Server:
+        from specsweep.k8s.errors import Unreachable
         from specsweep.k8s.server import serve
-        from specsweep.k8s.verdict import Budgets
 
         if self._fleet is None:
             raise RuntimeError("started before the cluster was opened")
-        config, deadlines = launch.config, self.settings.deadlines
         wanted = server_spec(
             spec,
-            config,
+            launch.config,
             self.settings,
             sweep=self._sweep,
             session_id=launch.session_id,
@@ -160,41 +181,19 @@ class KubernetesCluster:
         )
         if launch.fresh:  # another object than the one that an earlier life of this sweep left: that one is replaced
             wanted = replace(wanted, annotations={**wanted.annotations, FRESH: uuid.uuid4().hex[:16]})
-        budgets = Budgets(
-            queue_s=deadlines.queue_s,
-            unfit_s=deadlines.unfit_s,
-            quota_s=deadlines.quota_s,
-            pull_s=deadlines.pull_s,
-            mount_s=deadlines.mount_s,
-            create_s=deadlines.create_s,
-        )
-        need = need_of(config)
-        host = {"kubernetes": True, "gpu_product": need.product, "gpus": need.gpus}
-        ready = False
+
+        def progress(starting: Starting) -> None:
+            launch.say(f"{wanted.name} waits for {starting.waits_for}")
+
+        deadlines = self.settings.deadlines
         give_up = time.monotonic() + deadlines.session_s
         while True:
+            serving = serve(self._fleet, wanted, self._owner, budgets=budgets(deadlines), classify=cause, progress=progress)
             try:
-                async with serve(
-                    self._fleet,
-                    wanted,
-                    self._owner,
-                    budgets=budgets,
-                    classify=cause,
-                    progress=lambda starting: launch.say(f"{wanted.name} waits for {starting.waits_for}"),
-                ) as server:
-                    ready = True
-                    engine = KubernetesEngine(server, spec, host)
-                    try:
-                        yield engine
-                    finally:
-                        await self._keep_log(engine, launch)
-                return
-            except KubernetesError as error:
-                if ready:
-                    launch.say(f"clean-up: {error.message}")  # the points are measured, and nothing is to be done about them
-                    return
-                if not isinstance(error, Unreachable) or time.monotonic() > give_up:
-                    raise as_error(error) from error
+                return await stack.enter_async_context(serving)
+            except Unreachable as error:
+                if time.monotonic() > give_up:
+                    raise
                 launch.say(f"{wanted.name}: {error.message}; it is waited for")
                 await asyncio.sleep(AWAY_PAUSE_S)
 

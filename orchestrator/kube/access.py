@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specsweep.k8s.errors import KubernetesError
@@ -18,13 +18,18 @@ if TYPE_CHECKING:  # the official client takes a second to load
 T = TypeVar("T")
 
 
+def api_of(settings: Settings) -> AbstractAsyncContextManager[Api]:
+    """The API of the cluster that ``settings`` name, with errors of the Kubernetes room."""
+    from specsweep.k8s.api import Api
+
+    return Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace)
+
+
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Api]:
     """Raises ConfigError if there is no way to a cluster, and ClusterError for what the cluster says to anything inside the block."""
-    from specsweep.k8s.api import Api
-
     try:
-        async with Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace) as api:
+        async with api_of(settings) as api:
             yield api
     except KubernetesError as error:
         raise as_error(error) from error

@@ -20,7 +20,7 @@ FOLDERS = (*GROUPS, "sweep")
 def packed(config_dirs: Sequence[str | Path]) -> dict[str, str]:
     """``config-1/engine/mine.yaml`` → text, for each folder in order. Raises ConfigError for what a ConfigMap cannot hold."""
     files: dict[str, str] = {}
-    for place, folder in zip(names(len(config_dirs)), config_dirs, strict=True):
+    for i, folder in enumerate(config_dirs, start=1):
         root = Path(folder).expanduser().absolute()
         for group in FOLDERS:
             for file in sorted((root / group).rglob("*.yaml")):
@@ -29,17 +29,12 @@ def packed(config_dirs: Sequence[str | Path]) -> dict[str, str]:
                 except (OSError, UnicodeDecodeError) as error:
                     raise ConfigError(f"--config-dir {folder}: {file} cannot be read: {error}") from error
                 refuse_in_file(text, f"--config-dir {folder}: {file}")
-                files[f"{place}/{file.relative_to(root).as_posix()}"] = text
+                files[f"config-{i}/{file.relative_to(root).as_posix()}"] = text
     try:
         check_files(files)
     except SpecError as error:
         raise ConfigError(f"--config-dir {', '.join(map(str, config_dirs))}: {error.message}") from error
     return files
-
-
-def names(count: int) -> list[str]:
-    """What the folders are called inside the cluster."""
-    return [f"config-{i}" for i in range(1, count + 1)]
 
 
 def unpacked(files: Mapping[str, str], folder: Path) -> list[str]:
@@ -48,5 +43,9 @@ def unpacked(files: Mapping[str, str], folder: Path) -> list[str]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    places = sorted({name.partition("/")[0] for name in files}, key=lambda place: int(place.rpartition("-")[2]))
-    return [str(folder / place) for place in places]
+    return [str(folder / place) for place in places(files)]
+
+
+def places(files: Mapping[str, str]) -> list[str]:
+    """The folders of ``files``, in the order in which they were given."""
+    return sorted({name.partition("/")[0] for name in files}, key=lambda place: int(place.rpartition("-")[2]))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specsweep.k8s.errors import AccessError, ApiError, Conflict, KubernetesError, SpecError
 from specsweep.orchestrator.engines import EngineSpec, SessionModels, launcher
 from specsweep.orchestrator.errors import SpecsweepError
+from specsweep.orchestrator.kube.access import api_of
 from specsweep.orchestrator.kube.settings import Settings, need_of, pod_of
 from specsweep.orchestrator.kube.specs import server_spec
 from specsweep.orchestrator.kube.submission import sweep_spec
@@ -31,7 +32,6 @@ _RAY_SERVICE = re.compile(r"(?P<name>[a-z0-9]([-a-z0-9]*[a-z0-9])?)-head-svc(?:[
 
 async def examine(settings: Settings, name: str, configs: Sequence[Config], overrides: Sequence[str]) -> list[Fact]:
     """``configs``: of the sessions, at least one. Raises nothing for what the cluster lacks: that is what the facts are for."""
-    from specsweep.k8s.api import Api
     from specsweep.k8s.config import find_access
     from specsweep.k8s.survey import Fact, survey
 
@@ -42,7 +42,7 @@ async def examine(settings: Settings, name: str, configs: Sequence[Config], over
     facts = [Fact("context", "there", f"{access.context}, namespace {access.namespace}")]
     needs = needs_of(settings, configs)
     try:
-        async with Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace) as api:
+        async with api_of(settings) as api:
             facts += [
                 fact for fact in await survey(api, needs) if fact.what != "GPU nodes" or _wants_gpus(configs) or fact.state == "there"
             ]

@@ -1,4 +1,4 @@
-"""Whose the objects of a run are, what becomes of those of an earlier one, and how many engines the volumes allow at once."""
+"""Whose the objects of a run are, and what becomes of those of an earlier one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from contextlib import asynccontextmanager
 
 from specsweep.k8s import names
 from specsweep.k8s.api import Api
-from specsweep.k8s.errors import Forbidden, KubernetesError, NotFound
+from specsweep.k8s.errors import KubernetesError
 from specsweep.k8s.fleet import Fleet
 from specsweep.k8s.manifests import Manifest
-from specsweep.k8s.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES
+from specsweep.k8s.resources import CONFIG_MAPS, JOBS, SERVICES
 from specsweep.k8s.specs import Owner
-from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import fingerprint, session_labels
-
-SHARED_MODES = {"ReadOnlyMany", "ReadWriteMany"}
 
 
 @asynccontextmanager
@@ -62,22 +59,3 @@ def _engine_objects(name: str, namespace: str, labels: dict[str, str]) -> list[M
     metadata = {"name": name, "namespace": namespace, "labels": {key: labels[key] for key in names.labels("engine", sweep="")}}
     job: Manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": {}}}}
     return [{"apiVersion": "v1", "kind": kind, "metadata": metadata} for kind in ("ConfigMap", "Service")] + [job]
-
-
-async def at_once(api: Api, settings: Settings, say: Callable[[str], None]) -> int:
-    """How many engines may be up: as many as the user said, or one if they read their weights from a volume of a single node."""
-    wanted = settings.max_parallel_sessions
-    if wanted == 1 or settings.weights is None:
-        return wanted
-    try:
-        claim = await api.get(CLAIMS, settings.weights.claim)
-    except (NotFound, Forbidden):
-        return wanted  # the engine's pod will say it
-    modes = set((claim.get("spec") or {}).get("accessModes") or ())
-    if modes & SHARED_MODES:
-        return wanted
-    say(
-        f"volume {settings.weights.claim} is {', '.join(sorted(modes)) or 'of no known mode'}: one node at a time, so one session at a time "
-        f"instead of {wanted}; a ReadOnlyMany or ReadWriteMany volume allows more"
-    )
-    return 1

@@ -73,8 +73,7 @@ def models_of(configs: Iterable[Mapping[str, Any]]) -> list[Wanted]:
 
 def prefetch_spec(sweep: str, wanted: Sequence[Wanted], settings: Settings, *, namespace: str) -> PrefetchSpec:
     """Raises ConfigError naming the field that is missing or wrong."""
-    if settings.image is None:
-        raise ConfigError("cluster.image is not set; name specsweep's own image: cluster.image=REGISTRY/specsweep:TAG")
+    image = settings.own_image
     if settings.weights is None:
         raise ConfigError("cluster.weights.claim is not set; name the PersistentVolumeClaim of the models: cluster.weights.claim=NAME")
     pod = settings.sweep
@@ -85,7 +84,7 @@ def prefetch_spec(sweep: str, wanted: Sequence[Wanted], settings: Settings, *, n
             namespace=namespace,
             labels=names.labels("prefetch", sweep=sweep),
             program=Program(
-                image=settings.image,
+                image=image,
                 argv=("python", "-m", "specsweep.orchestrator.kube.prefetch", f"{{files}}/{FILE}", settings.weights.path),
                 cpu=str(pod.get("cpu") or 1),
                 memory=str(pod.get("memory") or "4Gi"),

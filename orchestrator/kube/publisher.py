@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.k8s import names
 from specsweep.orchestrator.clusters.kubernetes import JOB_VARIABLE
+from specsweep.orchestrator.kube.access import api_of
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import fingerprint
 from specsweep.orchestrator.kube.status_document import KEY, document, same
@@ -115,14 +116,10 @@ async def _own_job(base: Mapping[str, Any], stack: AsyncExitStack) -> tuple[Api,
     job = os.environ.get(JOB_VARIABLE)
     if base["cluster"]["kind"] != "kubernetes" or not job or not os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
-    from specsweep.k8s.api import Api
     from specsweep.k8s.resources import JOBS
     from specsweep.k8s.specs import Owner
 
-    settings = Settings.of(base)
-    api = await stack.enter_async_context(
-        Api.connect(kubeconfig=settings.kubeconfig, context=settings.context, namespace=settings.namespace)
-    )
+    api = await stack.enter_async_context(api_of(Settings.of(base)))
     return api, Owner.of(await api.get(JOBS, job))
 
 

@@ -12,6 +12,7 @@ from specsweep.k8s.merge import MAIN
 from specsweep.k8s.specs import file_name
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube.submission import OVERRIDES, TRACKING_VARIABLE, job_name
+from specsweep.orchestrator.run_command import key_of
 
 if TYPE_CHECKING:
     from specsweep.k8s.api import Api
@@ -60,8 +61,8 @@ async def asked_for(api: Api, sweep: str) -> Asked:
 
 def with_access(overrides: Sequence[str], given: Sequence[str]) -> list[str]:
     """The words that a sweep was asked for with, with what is now ``given`` about the cluster instead of what was."""
-    keys = {word.partition("=")[0].strip() for word in given}
-    return [*(word for word in overrides if word.partition("=")[0].strip() not in keys), *given]
+    keys = {key_of(word) for word in given}
+    return [*(word for word in overrides if key_of(word) not in keys), *given]
 
 
 def _tracking_uri(job: Mapping[str, Any]) -> str | None:

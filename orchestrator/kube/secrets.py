@@ -14,6 +14,7 @@ import yaml
 
 from specsweep.k8s.redaction import is_secret_name, looks_secret, redacted
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.run_command import key_of
 
 ADVICE = (
     "put it into a Secret and refer to it in a template: cluster.sweep.template or cluster.pod.template with "
@@ -26,8 +27,7 @@ _PASSWORD = re.compile(r"://[^\s/@]*:[^\s/@]+@|https?://[^\s/@]+@")
 def refuse_in_words(overrides: Sequence[str]) -> None:
     """Whoever may look at a Job sees its words. Raises ConfigError."""
     for word in overrides:
-        key, _, value = word.partition("=")
-        key = key.strip().lstrip("+~")
+        key, value = key_of(word), word.partition("=")[2]
         if looks_secret(word) or _PASSWORD.search(word) or next(_found(_as_config(key, value)), None):
             raise ConfigError(f"{key}=…: a secret in it could be read by everybody who may look at the sweep's Job; {ADVICE}")
 

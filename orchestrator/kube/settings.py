@@ -6,7 +6,7 @@ Mappings are merged key by key (a template deeply, as it holds mappings only dow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,13 @@ class Settings:
     ray_address: str | None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
+    @property
+    def own_image(self) -> str:
+        """Raises ConfigError if it is not set."""
+        if self.image is None:
+            raise ConfigError("cluster.image is not set; name specsweep's own image: cluster.image=REGISTRY/specsweep:TAG")
+        return self.image
+
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
         """Of a whole config whose ``cluster.kind`` is kubernetes. Raises ConfigError that names the field."""
@@ -74,7 +81,7 @@ class Settings:
             context=_text(cluster, "context"),
             namespace=_text(cluster, "namespace"),
             image=_text(cluster, "image"),
-            image_pull_secrets=_texts("cluster.image_pull_secrets", cluster.get("image_pull_secrets")),
+            image_pull_secrets=tuple(map(str, cluster.get("image_pull_secrets") or ())),
             service_account=_text(cluster, "service_account") or "default",
             max_parallel_sessions=int(cluster.get("max_parallel_sessions") or 1),
             gpu_limits=_limits(cluster.get("gpu_limits") or {}),
@@ -130,14 +137,6 @@ def _mapping(group: Mapping[str, Any], name: str, at: str = "cluster") -> Mappin
 def _text(values: Mapping[str, Any], name: str) -> str | None:
     found = values.get(name)
     return None if found is None or not str(found).strip() else str(found).strip()
-
-
-def _texts(key: str, value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ConfigError(f"{key}={value!r}: a list of names is needed, as in {key}=[one,two]")
-    return tuple(map(str, value))
 
 
 def _limits(values: Any) -> dict[str, int]:

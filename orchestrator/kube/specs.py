@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 from specsweep.k8s import names
 from specsweep.k8s.errors import SpecError
 from specsweep.k8s.specs import ClaimMount, Placement, Program, SecretRef, ServerSpec
+from specsweep.k8s.verdict import Budgets
 from specsweep.orchestrator.engines import EngineSpec, launcher
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube import kinds
 from specsweep.orchestrator.kube.secrets import refuse_in_config
-from specsweep.orchestrator.kube.settings import Settings, need_of, pod_of
+from specsweep.orchestrator.kube.settings import Deadlines, Settings, need_of, pod_of
 
 PORT = 8000
 PROBES_OF_A_START = 60  # at least so many looks at its health within its budget
@@ -41,9 +43,7 @@ def image_of(config: Mapping[str, Any], settings: Settings) -> str:
         raise ConfigError(
             f"engine.image is not set, and on Kubernetes engine {engine['name']} runs from its image; set engine.image=REGISTRY/NAME:TAG"
         )
-    if settings.image is None:
-        raise ConfigError("cluster.image is not set; name specsweep's own image: cluster.image=REGISTRY/specsweep:TAG")
-    return settings.image
+    return settings.own_image
 
 
 def server_spec(
@@ -147,6 +147,19 @@ def placement(pod: Mapping[str, Any], settings: Settings, *, queue: str | None =
         queue_priority=settings.queue_priority if queue else None,
         avoid_nodes=tuple(sorted(avoid)),
         template=pod.get("template") or {},
+    )
+
+
+def budgets(deadlines: Deadlines) -> Budgets:
+    """Of waiting. How long a start may take until health is a server's own."""
+    return Budgets(
+        queue_s=deadlines.queue_s,
+        unfit_s=deadlines.unfit_s,
+        quota_s=deadlines.quota_s,
+        pull_s=deadlines.pull_s,
+        mount_s=deadlines.mount_s,
+        create_s=deadlines.create_s,
+        startup_s=inf,
     )
 
 

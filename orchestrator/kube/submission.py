@@ -27,9 +27,11 @@ from specsweep.orchestrator.clusters.kubernetes import JOB_VARIABLE
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, ClusterTerminal, ConfigError, EngineError
 from specsweep.orchestrator.identity import Contents
 from specsweep.orchestrator.kube import secrets
+from specsweep.orchestrator.kube.config_files import places
 from specsweep.orchestrator.kube.local_files import LOOPBACK
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import fingerprint, hub_token, placement
+from specsweep.orchestrator.run_command import key_of
 from specsweep.orchestrator.typed_paths import PATH_KEYS, as_typed
 
 SWEEP_NAME = "specsweep.io/sweep-name"  # annotations of the Job: the whole name (a label's value may be a shortened one),
@@ -64,8 +66,7 @@ def sweep_spec(
     weights_writable: bool = True,
 ) -> SweepSpec:
     """``files``: the user's config groups (:func:`~specsweep.orchestrator.kube.config_files.packed`). Raises ConfigError naming the field."""
-    if settings.image is None:
-        raise ConfigError("cluster.image is not set; name specsweep's own image: cluster.image=REGISTRY/specsweep:TAG")
+    image = settings.own_image
     secrets.refuse_in_words(overrides)
     files = dict(files or {})
     pod = settings.sweep
@@ -76,7 +77,7 @@ def sweep_spec(
             namespace=namespace,
             labels=names.labels("sweep", sweep=sweep),
             program=Program(
-                image=settings.image,
+                image=image,
                 argv=("specsweep", "run", *words_inside(sweep, overrides, settings, files, weights_writable=weights_writable)),
                 cpu=str(pod.get("cpu") or 1),
                 memory=str(pod.get("memory") or "4Gi"),
@@ -101,12 +102,11 @@ def words_inside(
     sweep: str, overrides: Sequence[str], settings: Settings, files: Mapping[str, str], *, weights_writable: bool = True
 ) -> list[str]:
     """The arguments of `specsweep run` in the pod."""
-    kept = [word for word in overrides if _key(word) not in (*PATH_KEYS, *ACCESS_KEYS)]
+    kept = [word for word in overrides if key_of(word) not in (*PATH_KEYS, *ACCESS_KEYS)]
     cache = settings.weights.path if settings.weights and weights_writable else f"{SCRATCH}/cache"
     # Whoever it was that named the way to the cluster, a sweep file included: inside it is the service account's.
     inside = [f"{key}=null" for key, value in zip(ACCESS_KEYS, (settings.kubeconfig, settings.context), strict=True) if value is not None]
-    places = sorted({name.partition("/")[0] for name in files}, key=lambda place: int(place.rpartition("-")[2]))
-    folders = [word for place in places for word in ("--config-dir", f"{{files}}/{place}")]
+    folders = [word for place in places(files) for word in ("--config-dir", f"{{files}}/{place}")]
     return [*kept, as_typed("store", store_of(settings, sweep)), as_typed("cache", cache), *inside, *folders]
 
 
@@ -114,16 +114,16 @@ def replaced(overrides: Sequence[str], settings: Settings, sweep: str, files: Ma
     """What is said of words, and of the user's config ``files``, that do not mean the same inside."""
     notes = []
     gone = (*PATH_KEYS, *ACCESS_KEYS)
-    for text in (*(word for word in overrides if _key(word) not in gone), *(files or {}).values()):
+    for text in (*(word for word in overrides if key_of(word) not in gone), *(files or {}).values()):
         for name in _VARIABLE.findall(text):
             notes.append(
                 f"${{oc.env:{name}}} is read in the sweep's pod, which does not have this machine's variables: write its value out"
             )
     for word in overrides:
-        if _key(word) == "store":
+        if key_of(word) == "store":
             where = f"claim {settings.results.claim}, in {store_of(settings, sweep)}" if settings.results else "the sweep's pod"
             notes.append(f"{word} is a folder of this machine: results go to {where}")
-        elif _key(word) == "cache":
+        elif key_of(word) == "cache":
             notes.append(
                 f"{word} is a folder of this machine: models go to {settings.weights.path if settings.weights else 'the sweep pod'}"
             )
@@ -186,17 +186,13 @@ def on_volume(spec: Mapping[str, Any], settings: Settings) -> bool:
 
 def follow_up(command: str, sweep: str, overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
     """The command that looks after a sweep that was submitted with ``overrides``."""
-    ways = [word for word in overrides if _key(word) == "cluster" or _key(word) in (*ACCESS_KEYS, "cluster.namespace")]
-    if not any(_key(word) == "cluster" for word in ways):
+    ways = [word for word in overrides if key_of(word) == "cluster" or key_of(word) in (*ACCESS_KEYS, "cluster.namespace")]
+    if not any(key_of(word) == "cluster" for word in ways):
         ways.insert(0, "cluster=kubernetes")
-    own = any(_key(word) == "cluster" and word.partition("=")[2].strip() != "kubernetes" for word in ways)  # an option of the user's
+    own = any(key_of(word) == "cluster" and word.partition("=")[2].strip() != "kubernetes" for word in ways)  # an option of the user's
     folders = [word for folder in config_dirs for word in ("--config-dir", str(folder))] if own else []
     return shlex.join(["specsweep", command, sweep, *ways, *folders])
 
 
 def kubectl_command(sweep: str, namespace: str) -> str:
     return shlex.join(["kubectl", "get", "jobs,pods", "-l", f"{names.SWEEP}={names.label_value(sweep)}", "-n", namespace])
-
-
-def _key(word: str) -> str:
-    return word.partition("=")[0].strip().lstrip("+~")

@@ -1,7 +1,8 @@
-"""What the volumes that a config names allow, asked before a sweep is handed over: a pod that waits for a claim that is not there says it late."""
+"""What the volumes that a config names allow. Before a sweep is handed over it is asked whether they are there: a pod that waits for one says it late."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,26 @@ async def look_at(api: Api, settings: Settings) -> Volumes:
     return found
 
 
+async def at_once(api: Api, settings: Settings, say: Callable[[str], None]) -> int:
+    """How many engines may be up: as many as the user said, or one if they read their weights from a volume of a single node."""
+    wanted = settings.max_parallel_sessions
+    if wanted == 1 or settings.weights is None:
+        return wanted
+    try:
+        modes = await _modes(api, "cluster.weights.claim", settings.weights)
+    except ConfigError:
+        return wanted  # the engine's pod will say it
+    if modes is None or modes & SHARED:
+        return wanted
+    say(
+        f"volume {settings.weights.claim} is {', '.join(sorted(modes)) or 'of no known mode'}: one node at a time, so one session at a time "
+        f"instead of {wanted}; a ReadOnlyMany or ReadWriteMany volume allows more"
+    )
+    return 1
+
+
 async def _modes(api: Api, field_name: str, volume: Volume) -> set[str] | None:
+    """None: our rights do not show it. Raises ConfigError if it is not there."""
     from specsweep.k8s.errors import Forbidden, NotFound
     from specsweep.k8s.resources import CLAIMS
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube.settings import Settings
+from specsweep.orchestrator.run_command import key_of
 
 
 def is_about_a_cluster(words: Sequence[str]) -> bool:
     """Whether some of ``words`` choose a cluster, as ``cluster=kubernetes`` does."""
-    return any(word.partition("=")[0].strip().partition(".")[0] == "cluster" for word in words if "=" in word)
+    return any(key_of(word).partition(".")[0] == "cluster" for word in words if "=" in word)
 
 
 def names_and_settings(words: Sequence[str], config_dirs: Sequence[str], command: str) -> tuple[list[str], Settings]:
@@ -21,12 +22,11 @@ def names_and_settings(words: Sequence[str], config_dirs: Sequence[str], command
     sweeps = [word for word in words if "=" not in word]
     overrides = []
     for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
+        if "=" not in word:
             continue
-        if key.strip() == "sweep":
-            sweeps.append(value.strip())
-        elif key.strip().lstrip("+~").partition(".")[0] == "cluster":
+        if key_of(word) == "sweep":
+            sweeps.append(word.partition("=")[2].strip())
+        elif key_of(word).partition(".")[0] == "cluster":
             overrides.append(word)
         else:
             raise ConfigError(f"{word}: not a setting of this command; it takes names of sweeps, cluster=kubernetes and cluster.KEY=…")
