@@ -18,7 +18,7 @@ from specsweep.k8s.api import Api
 from specsweep.k8s.errors import NotFound, Outdated, RemovalError
 from specsweep.k8s.manifests import Manifest
 from specsweep.k8s.names import carries, selector
-from specsweep.k8s.pods import read_job
+from specsweep.k8s.pods import newest_last, read_job
 from specsweep.k8s.resources import JOBS, PODS, resource_of
 from specsweep.k8s.watch import Patience, Watch
 
@@ -166,8 +166,7 @@ def is_over(job: Json) -> bool:
 
 def _latest(pods: Iterable[Json]) -> dict[str, Json]:
     """By the uid of its owner: the newest pod that is not being deleted, else the newest."""
-    order = sorted(pods, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), pod["metadata"].get("creationTimestamp") or ""))
-    return {owner["uid"]: pod for pod in order for owner in _owners(pod)}
+    return {owner["uid"]: pod for pod in sorted(pods, key=newest_last) for owner in _owners(pod)}
 
 
 def _name(objects: Sequence[Manifest]) -> str:

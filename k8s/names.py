@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from specsweep.k8s.errors import SpecError
 
@@ -72,6 +73,11 @@ def labels(component: str, *, sweep: str, session: str | None = None) -> dict[st
         SWEEP: label_value(sweep),
     }
     return ours if session is None else {**ours, SESSION: label_value(session)}
+
+
+def label_of(obj: Mapping[str, Any], name: str) -> str:
+    """Of an API object; empty if it has none of that name."""
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))
 
 
 def carries(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

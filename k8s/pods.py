@@ -93,6 +93,11 @@ class Event:
     kind: str = "Normal"
 
 
+def newest_last(obj: Mapping[str, Any]) -> tuple[bool, str]:
+    """A key to sort API objects by: what is being deleted comes before what is not, then the older one before the newer."""
+    return not obj["metadata"].get("deletionTimestamp"), str(obj["metadata"].get("creationTimestamp") or "")
+
+
 def read_pod(obj: Mapping[str, Any]) -> Pod:
     metadata, spec, status = (_object(obj.get(name)) for name in ("metadata", "spec", "status"))
     limits = {

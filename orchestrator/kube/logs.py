@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.k8s import names
 from specsweep.k8s.merge import MAIN
-from specsweep.k8s.pods import Terminated, read_pod, read_time
+from specsweep.k8s.pods import Terminated, newest_last, read_pod, read_time
 from specsweep.k8s.redaction import redacted
 from specsweep.k8s.resources import PODS, Request
 from specsweep.orchestrator.errors import ConfigError
@@ -33,15 +33,18 @@ async def pod_of(api: Api, sweep: str, *, session: str | None = None, engine: st
     pods, _ = await api.find(PODS, selector=names.selector({names.MANAGED_BY: names.APP, names.SWEEP: names.label_value(sweep)}))
     chosen = [pod for pod in pods if _is_meant(pod, session, engine)]
     if chosen:
-        newest = max(chosen, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), pod["metadata"].get("creationTimestamp") or ""))
-        return str(newest["metadata"]["name"])
+        return str(max(chosen, key=newest_last)["metadata"]["name"])
     if session is None and engine is None:
         raise ConfigError(
             f"sweep {sweep} has no pod in namespace {api.namespace}; "
             f"`specsweep status {sweep} cluster=kubernetes cluster.namespace={api.namespace}` says why"
         )
     wanted = f"session={session}" if session is not None else f"engine={engine}"
-    there = [f"{pod['metadata']['name']} (session {_label(pod, names.SESSION)})" for pod in pods if _component(pod) == "engine"]
+    there = [
+        f"{pod['metadata']['name']} (session {names.label_of(pod, names.SESSION)})"
+        for pod in pods
+        if names.label_of(pod, names.COMPONENT) == "engine"
+    ]
     raise ConfigError(
         f"{wanted}: no engine of sweep {sweep} runs under that name; there is {', '.join(there) or 'none'}. "
         f"Logs of engines that ended are in the store: sweeps/{sweep}/logs/, and beside each failed point"
@@ -50,10 +53,14 @@ async def pod_of(api: Api, sweep: str, *, session: str | None = None, engine: st
 
 def _is_meant(pod: Json, session: str | None, engine: str | None) -> bool:
     if session is None and engine is None:
-        return _component(pod) == "sweep"
-    its = _label(pod, names.SESSION)
+        return names.label_of(pod, names.COMPONENT) == "sweep"
+    its = names.label_of(pod, names.SESSION)
     by_session = session is None or (bool(its) and (its.startswith(session) or session.startswith(its)))
-    return _component(pod) == "engine" and by_session and (engine is None or str(pod["metadata"]["name"]).startswith(engine))
+    return (
+        names.label_of(pod, names.COMPONENT) == "engine"
+        and by_session
+        and (engine is None or str(pod["metadata"]["name"]).startswith(engine))
+    )
 
 
 async def follow(api: Api, pod: str, show: Callable[[str], None], *, lines: int | None = None) -> None:
@@ -98,11 +105,3 @@ async def _is_over(api: Api, pod: str) -> bool:
 def _second(time: str) -> str:
     found = read_time(time[:19] + "Z")
     return time[:19] + "Z" if found is not None else ""
-
-
-def _component(pod: Json) -> str:
-    return _label(pod, names.COMPONENT)
-
-
-def _label(pod: Json, name: str) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(name, ""))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.k8s import names
 from specsweep.k8s.merge import MAIN
-from specsweep.k8s.outcomes import Ready, Starting, Verdict
-from specsweep.k8s.pods import Terminated, read_job, read_pod
+from specsweep.k8s.outcomes import Ready, Retryable, Starting, Terminal, Verdict
+from specsweep.k8s.pods import Terminated, newest_last, read_job, read_pod
 from specsweep.k8s.resources import CONFIG_MAPS, JOBS, PODS
 from specsweep.k8s.verdict import FOREVER, judge
 from specsweep.orchestrator.errors import (
@@ -29,6 +29,7 @@ from specsweep.orchestrator.errors import (
     EngineError,
 )
 from specsweep.orchestrator.kube.publisher import COMPONENT as STATUS
+from specsweep.orchestrator.kube.resumption import sweeps_there
 from specsweep.orchestrator.kube.status_document import KEY, at, nothing_known, read
 from specsweep.orchestrator.kube.submission import OVERRIDES, POINTS, SWEEP_NAME
 from specsweep.orchestrator.sweep_status import SweepStatus
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 MOST_ASKED = 20  # pods whose events are asked for
-_SWEEPS = {names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}
 ENDS: Mapping[int, str] = {
     EXIT_OK: "done",
     ConfigError.exit_code: "refused its input",
@@ -95,8 +95,7 @@ async def sweeps(api: Api, wanted: Sequence[str] = ()) -> list[tuple[SweepStatus
     found = _by_sweep(jobs, pods, statuses)
     for name in wanted:
         if names.label_value(name) not in found:
-            others = {_label(job, names.SWEEP) for job in (await api.find(JOBS, selector=names.selector(_SWEEPS)))[0]}
-            there = ", ".join(sorted(others)) or "none"
+            there = ", ".join(await sweeps_there(api)) or "none"
             raise ConfigError(f"sweep {name!r} is not in namespace {api.namespace}; sweeps there: {there}")
     chosen = {names.label_value(name) for name in wanted} or set(found)
     return [await _status(api, label, found[label]) for label in sorted(chosen)]
@@ -106,23 +105,23 @@ def _by_sweep(jobs: Iterable[Json], pods: Iterable[Json], statuses: Iterable[Jso
     """By the sweep's label. What is left of a sweep without a Job and without a status is none."""
     found: dict[str, _Found] = {}
     for job in jobs:
-        own = found.setdefault(_label(job, names.SWEEP), _Found())
-        if _label(job, names.COMPONENT) == "sweep":
+        own = found.setdefault(names.label_of(job, names.SWEEP), _Found())
+        if names.label_of(job, names.COMPONENT) == "sweep":
             own.job = job
-        elif _label(job, names.COMPONENT) == "engine":
+        elif names.label_of(job, names.COMPONENT) == "engine":
             own.engine_jobs.append(job)
     for status in statuses:
-        found.setdefault(_label(status, names.SWEEP), _Found()).status = status
+        found.setdefault(names.label_of(status, names.SWEEP), _Found()).status = status
     for pod in pods:
-        found.setdefault(_label(pod, names.SWEEP), _Found()).pods.append(pod)
+        found.setdefault(names.label_of(pod, names.SWEEP), _Found()).pods.append(pod)
     return {name: own for name, own in found.items() if own.job is not None or own.status is not None}
 
 
 async def _status(api: Api, label: str, found: _Found) -> tuple[SweepStatus, Placed]:
     annotations = (found.job or {}).get("metadata", {}).get("annotations") or {}
     published, told, fault = _published(found.status, api)
-    own = [pod for pod in found.pods if _label(pod, names.COMPONENT) == "sweep"]
-    pod = max(own, key=_age) if own else None
+    own = [pod for pod in found.pods if names.label_of(pod, names.COMPONENT) == "sweep"]
+    pod = max(own, key=newest_last) if own else None
     state, running, over = await _state(api, found.job, pod)
     status = published or nothing_known(str(annotations.get(SWEEP_NAME) or label), int(annotations.get(POINTS) or 0))
     if fault:
@@ -185,31 +184,31 @@ async def _state(api: Api, job: Json | None, pod: Json | None) -> tuple[str, boo
     verdict = await _verdict(api, pod, job, events=True)
     if isinstance(verdict, Ready):
         return "runs", True, False
-    return (f"waits for {verdict.waits_for}" if isinstance(verdict, Starting) else verdict.reason), False, False
+    return _in_words(verdict), False, False
 
 
 async def _engines(api: Api, found: _Found) -> list[EnginePod]:
-    by_job = {owner.get("name"): pod for pod in sorted(found.pods, key=_age) for owner in pod["metadata"].get("ownerReferences") or ()}
-    rows = []
-    for i, job in enumerate(sorted(found.engine_jobs, key=_age)):
-        pod = by_job.get(job["metadata"]["name"])
-        verdict = await _verdict(api, pod, job, events=i < MOST_ASKED)
-        seen = read_pod(pod) if pod is not None else None
-        rows.append(
-            EnginePod(
-                name=str(job["metadata"]["name"]),
-                session=_label(job, names.SESSION),
-                drafter=str((job["metadata"].get("annotations") or {}).get("specsweep.io/drafter", "")),
-                gpus=_gpus(job),
-                node=seen.node if seen else "",
-                state="ready"
-                if isinstance(verdict, Ready)
-                else f"waits for {verdict.waits_for}"
-                if isinstance(verdict, Starting)
-                else verdict.reason,
-            )
-        )
-    return rows
+    by_job = {
+        owner.get("name"): pod for pod in sorted(found.pods, key=newest_last) for owner in pod["metadata"].get("ownerReferences") or ()
+    }
+    jobs = sorted(found.engine_jobs, key=newest_last)
+    return await asyncio.gather(*(_engine(api, job, by_job.get(job["metadata"]["name"]), ask=i < MOST_ASKED) for i, job in enumerate(jobs)))
+
+
+async def _engine(api: Api, job: Json, pod: Json | None, *, ask: bool) -> EnginePod:
+    verdict = await _verdict(api, pod, job, events=ask)
+    return EnginePod(
+        name=str(job["metadata"]["name"]),
+        session=names.label_of(job, names.SESSION),
+        drafter=str((job["metadata"].get("annotations") or {}).get("specsweep.io/drafter", "")),
+        gpus=_gpus(job),
+        node=read_pod(pod).node if pod is not None else "",
+        state="ready" if isinstance(verdict, Ready) else _in_words(verdict),
+    )
+
+
+def _in_words(verdict: Starting | Retryable | Terminal) -> str:
+    return f"waits for {verdict.waits_for}" if isinstance(verdict, Starting) else verdict.reason
 
 
 async def _verdict(api: Api, pod: Json | None, job: Json | None, *, events: bool) -> Verdict:
@@ -225,12 +224,3 @@ def _gpus(job: Json) -> str:
     containers = job["spec"]["template"].get("spec", {}).get("containers") or [{}]
     limits = (containers[0].get("resources") or {}).get("limits") or {}
     return next((str(amount) for name, amount in limits.items() if "/gpu" in name), "")
-
-
-def _age(obj: Json) -> tuple[bool, str]:
-    """Sorts the newest last, and what is being deleted before it."""
-    return not obj["metadata"].get("deletionTimestamp"), str(obj["metadata"].get("creationTimestamp") or "")
-
-
-def _label(obj: Json, name: str) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(name, ""))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.k8s import names
 from specsweep.k8s.resources import CONFIG_MAPS, JOBS, PODS, SERVICES, Resource
-from specsweep.orchestrator.kube.submission import SWEEP_NAME, job_name
+from specsweep.orchestrator.kube.resumption import sweeps_there
+from specsweep.orchestrator.kube.submission import job_name
 
 if TYPE_CHECKING:
     from specsweep.k8s.api import Api
@@ -44,25 +45,21 @@ async def remove(api: Api, sweep: str, *, within_s: float, say: Callable[[str], 
     there = await _there(api, selector)
     total = len(there)
     if not there:
-        jobs, _ = await api.find(JOBS, selector=names.selector({names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}))
-        others = sorted(str((job["metadata"].get("annotations") or {}).get(SWEEP_NAME) or job["metadata"]["name"]) for job in jobs)
-        return Removal(others=others, namespace=api.namespace)
+        return Removal(others=await sweeps_there(api), namespace=api.namespace)
     for resource, obj in there:
         if resource is JOBS and obj["metadata"]["name"] == job_name(sweep):
             await _delete(api, resource, obj)
     told = ""
     while there and (passed_s := loop.time() - began) < within_s:
-        ends = any(resource is PODS and _component(obj) == "sweep" for resource, obj in there)
+        ends = any(resource is PODS and names.label_of(obj, names.COMPONENT) == "sweep" for resource, obj in there)
         if not ends or passed_s > SHARE_OF_THE_END * within_s:
             await asyncio.gather(*(_delete(api, resource, obj) for resource, obj in there))
         text = f"waiting for {_counted(there)}"
         if text != told:
             say(text)
             told = text
+        await asyncio.sleep(look_s)
         there = await _there(api, selector)
-        if there:
-            await asyncio.sleep(look_s)
-            there = await _there(api, selector)
     return Removal(total - len(there), [f"{resource.kind.lower()}/{obj['metadata']['name']}" for resource, obj in there])
 
 
@@ -75,10 +72,6 @@ async def _delete(api: Api, resource: Resource, obj: dict[str, Any]) -> None:
     """Pods end with their Job; one that is on its way is not asked again."""
     if resource is not PODS and not obj["metadata"].get("deletionTimestamp"):
         await api.delete(resource, obj["metadata"]["name"], uid=obj["metadata"]["uid"])
-
-
-def _component(obj: dict[str, Any]) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(names.COMPONENT, ""))
 
 
 def _counted(there: list[tuple[Resource, dict[str, Any]]]) -> str:

@@ -11,7 +11,7 @@ from specsweep.k8s import names
 from specsweep.k8s.merge import MAIN
 from specsweep.k8s.specs import file_name
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.kube.submission import OVERRIDES, TRACKING_VARIABLE, job_name
+from specsweep.orchestrator.kube.submission import OVERRIDES, SWEEP_NAME, TRACKING_VARIABLE, job_name
 from specsweep.orchestrator.run_command import key_of
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ async def asked_for(api: Api, sweep: str) -> Asked:
         if any(volume.get("name") == "files" for volume in job["spec"]["template"]["spec"].get("volumes") or ()):
             raise ConfigError(f"ConfigMap {name} with the config groups of sweep {sweep} is gone; use `specsweep submit`") from None
     return Asked(name, is_over(job), tuple(map(str, words)), files, _tracking_uri(job))
+
+
+async def sweeps_there(api: Api) -> list[str]:
+    """Names of the sweeps that have a Job in the namespace."""
+    from specsweep.k8s.resources import JOBS
+
+    jobs, _ = await api.find(JOBS, selector=names.selector({names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}))
+    return sorted(str((job["metadata"].get("annotations") or {}).get(SWEEP_NAME) or names.label_of(job, names.SWEEP)) for job in jobs)
 
 
 def with_access(overrides: Sequence[str], given: Sequence[str]) -> list[str]:
