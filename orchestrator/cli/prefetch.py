@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator.kube.access import in_cluster, kubernetes_settings
     from specsweep.orchestrator.kube.prefetch import models_of, prefetch_spec
     from specsweep.orchestrator.kube.secrets import refuse_in_config, refuse_in_words
+    from specsweep.orchestrator.kube.specs import NAMESPACE
     from specsweep.orchestrator.kube.submission import contents_outside
     from specsweep.orchestrator.plan import plan_sweep
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if not wanted:
         print(f"{plan.name} loads no model")
         return EXIT_OK
-    prefetch_spec(plan.name, wanted, settings, namespace="default")  # what is wrong with it is told before the cluster is asked
+    prefetch_spec(plan.name, wanted, settings, namespace=NAMESPACE)  # what is wrong with it is told before the cluster is asked
     try:
         return in_cluster(settings, lambda api: _finish(api, plan.name, wanted, settings))
     except KeyboardInterrupt:

@@ -90,6 +90,7 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
     from specsweep.orchestrator.kube.config_files import packed, unpacked
     from specsweep.orchestrator.kube.local_files import check_tracking, only_here
     from specsweep.orchestrator.kube.secrets import refuse_in_config, refuse_in_words
+    from specsweep.orchestrator.kube.specs import NAMESPACE
     from specsweep.orchestrator.plan import plan_sweep
 
     refuse_in_words(overrides)  # before anything is said of them
@@ -119,7 +120,7 @@ def prepare(overrides: Sequence[str], config_dirs: Sequence[str], tracking_uri: 
             *([said] if said else []),
         ),
     )
-    _spec(order, "default", weights_writable=True)
+    _spec(order, NAMESPACE, weights_writable=True)
     _describe_engines(plan, settings)
     return order
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runner_samples import Prepared
 from store_samples import plan
 from tracking_samples import GRID
 
@@ -47,6 +49,19 @@ def mlflow_store(tmp_path: Path, empty_database: Path, monkeypatch: pytest.Monke
     made.write_plan(plan("demo", GRID))
     shutil.copy(empty_database, made.root / "mlflow.db")
     return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty one that may be written."""
+    made = Store(tmp_path / "results")
+    with made.lock():
+        yield made
+
+
+@pytest.fixture
+def prepared() -> Prepared:
+    return Prepared()
 
 
 @pytest.fixture

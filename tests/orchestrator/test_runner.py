@@ -5,7 +5,7 @@ A plan, a store and an HTTP engine are real; the place where engines run and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,6 @@ from specsweep.orchestrator.store import Store
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return installed(World(""), monkeypatch)
-
-
-@pytest.fixture
-def prepared() -> Prepared:
-    return Prepared()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "results")
-    with made.lock():
-        yield made
 
 
 @pytest.fixture

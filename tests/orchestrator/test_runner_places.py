@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,6 @@ from specsweep.orchestrator.store import Store
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return installed(World("", dying_s=0.2, can_be_cut_off=True), monkeypatch)
-
-
-@pytest.fixture
-def prepared() -> Prepared:
-    return Prepared()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "results")
-    with made.lock():
-        yield made
 
 
 @pytest.fixture
