@@ -121,13 +121,7 @@ FIELDS: Mapping[str, Field] = {
     "workload.top_k": Field("int", -1),
     "workload.ignore_eos": Field("bool"),
     "cluster.kind": Field("choice", choices=("local", "attach", "kubernetes")),
-    "cluster.max_parallel_sessions": _COUNT,
-    "cluster.sweep.retries": Field("int", 0),
-    "cluster.sweep.run_as_user": Field("int", 0, optional=True),
-    **{
-        f"cluster.deadlines.{name}_s": Field("float", 0, above=True)
-        for name in ("queue", "unfit", "quota", "pull", "mount", "create", "startup", "session", "silence", "removal")
-    },
+    "cluster.max_parallel_sessions": _COUNT,  # the rest of a Kubernetes cluster: orchestrator/kube/kinds.py
 }
 # Without these nothing can be planned or measured. `defaults: [mixed, _self_]` in a file takes over what it does not say itself.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
