@@ -54,8 +54,7 @@ def step_share(gaps: Gaps, everybody: Sequence[RequestTrace], actors: Sequence[A
     for actor in actors:
         if actor.clock:
             clocks.setdefault(actor.clock, []).append(actor)
-    found = _mean_and_median(gaps, everybody, {})
-    if not clocks or found is None:
+    if not clocks or (found := _mean_and_median(gaps, everybody, {})) is None:
         return None
     total = 0.0
     for members in clocks.values():

@@ -15,6 +15,7 @@ from specsweep.orchestrator.cli.output import add_json, emit_json
 from specsweep.orchestrator.cli.selection import METAVAR, sweeps_or_all
 from specsweep.orchestrator.cli.status_page import page
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+from specsweep.orchestrator.run_command import key_of
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_status import SweepStatus, sweep_status
 
@@ -116,7 +117,7 @@ def _in_cluster(words: Sequence[str], config_dirs: Sequence[str]) -> Callable[[]
     from specsweep.orchestrator.kube.words import names_and_settings
 
     names, settings = names_and_settings(words, config_dirs, "status")
-    ways = [word for word in words if "=" in word and not word.startswith("sweep=")]
+    ways = [word for word in words if "=" in word and key_of(word) != "sweep"]
 
     async def look(api: Api) -> tuple[list[tuple[SweepStatus, Placed]], str]:
         return await sweeps(api, names), api.namespace
@@ -133,7 +134,7 @@ def _with_commands(status: SweepStatus, placed: Placed, ways: Sequence[str]) -> 
     """Commands that a sweep's pod names are for its own place; from here the sweep is asked for again."""
     again = None
     if status.measure_invalid is not None and placed.overrides:
-        words = [word for word in json.loads(placed.overrides) if not word.startswith("rerun=")]
+        words = [word for word in json.loads(placed.overrides) if key_of(word) != "rerun"]
         again = shlex.join(["specsweep", "submit", *words, *(way for way in ways if way not in words), "rerun=invalid"])
     behind = shlex.join(["specsweep", "resume", status.sweep, *ways]) if status.mlflow_behind else None
     return dataclasses.replace(status, measure_invalid=again, mlflow_behind=behind)
