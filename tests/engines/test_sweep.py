@@ -10,6 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from whole_sweeps import events, finished, measured_points, problems, running, specsweep, until
 
@@ -107,7 +108,11 @@ def test_a_lost_client_process_costs_one_repetition(tmp_path: Path, cache: Path)
     with running(*words(store, cache, *LONGER, "drafter=none", "measure.client_processes=2", "batch_size=2")) as run:
         until(lambda: any(e["kind"] == "point_started" for e in events(store, "smoke")), "the point")
         until(lambda: sum("ray::ClientActor" in p for p in run.alive()) == 2, "two clients")
-        run.find("ray::ClientActor").kill()
+        client, engine = run.find("ray::ClientActor"), run.find("llamacpp_server")
+        listens = {c.laddr.port for c in engine.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        # Before that it is replaced without a word: an actor that never ran has cost no measurement.
+        until(lambda: any(c.raddr and c.raddr.port in listens for c in client.net_connections("tcp")), "a connection")
+        client.kill()
         code, output = run.wait()
     assert code in (0, 5), output
     assert "measuring it once more" in output
