@@ -85,8 +85,11 @@ class Api:
                 return items, page["metadata"].get("resourceVersion", "")
 
     async def create(self, obj: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """As the server has it. ``dry_run``: everything is checked, admission included, and nothing is kept."""
-        query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        """As the server has it. ``dry_run``: everything is checked, admission included, and nothing is kept.
+
+        A field that the server does not know (misspelt in a user's template) is refused; by itself the server would drop it.
+        """
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         return dict(await self.transport.call(self._request("create", resource_of(obj), query=query, body=obj)))
 
     async def create_or_adopt(self, obj: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

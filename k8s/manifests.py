@@ -48,7 +48,6 @@ def server_objects(spec: ServerSpec, owner: Owner | None) -> list[Manifest]:
             ),
         ],
         container={"ports": [{"name": "http", "containerPort": spec.port, "protocol": "TCP"}], **_probes(spec)},
-        shm=spec.shm,
     )
     service: Manifest = {
         "apiVersion": "v1",

@@ -34,12 +34,11 @@ def pod_template(
     container: Mapping[str, Any] | None = None,
     env: Sequence[Mapping[str, Any]] = (),
     pod: Mapping[str, Any] | None = None,
-    shm: str | None = None,
 ) -> dict[str, Any]:
     """``resources``, ``node_selector``, ``tolerations`` and ``env`` are added to the spec's; ``container`` and ``pod`` are further fields."""
     program, place = spec.program, spec.placement
     amounts = {"cpu": program.cpu, "memory": program.memory, **program.extra_resources, **(resources or {})}
-    volumes, mounts = _volumes(spec, shm)
+    volumes, mounts = _volumes(spec)
     chosen = {**place.node_selector, **(node_selector or {})}
     tolerated = [*tolerations, *place.tolerations]
     main = {
@@ -118,11 +117,11 @@ def _text(text: str, placeholders: Mapping[str, str]) -> str:
     return text.replace("$", "$$")
 
 
-def _volumes(spec: ServerSpec | SweepSpec | PrefetchSpec, shm: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _volumes(spec: ServerSpec | SweepSpec | PrefetchSpec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": SCRATCH_DIR}]
-    if shm is not None:
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}})
+    if spec.shm is not None:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": spec.shm}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if spec.program.files:
         paths = [{"key": file_key(name), "path": name} for name in sorted(spec.program.files)]

@@ -135,6 +135,7 @@ class _Job:
     active_deadline_s: int | None = None  # after that long Kubernetes ends it whatever happens
     ttl_s: int | None = None  # kept that long after its end, for those who look
     grace_s: int = 30  # from TERM to KILL
+    shm: str | None = None  # size of /dev/shm, out of ``memory``; None: the runtime's 64 MiB
 
     def __post_init__(self) -> None:
         _need(is_dns_label(self.name), "name", self.name, f"a name is a-z, 0-9 and '-', begins with a letter, at most {MAX_LENGTH} long")
@@ -143,6 +144,9 @@ class _Job:
         for name in ("active_deadline_s", "ttl_s", "grace_s"):
             value = getattr(self, name)
             _need(value is None or value >= 0, name, value, "it must not be below 0")
+        if self.shm is not None:
+            fits = quantity(self.shm, field="shm") < quantity(self.program.memory, field="memory")
+            _need(fits, "shm", self.shm, f"/dev/shm counts against the memory limit, and memory={self.program.memory} would leave none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,6 @@ class ServerSpec(_Job):
     gpu_resource: str = GPU_RESOURCE
     gpu_product: str | None = None
     gpu_product_label: str = GPU_PRODUCT_LABEL
-    shm: str | None = None  # size of /dev/shm, out of ``memory``; None: the runtime's 64 MiB
     node_lost_s: int = 60  # a node that is silent for that long has lost the pod; Kubernetes' own is 300
 
     def __post_init__(self) -> None:
@@ -168,9 +171,6 @@ class ServerSpec(_Job):
         _need(self.probe_period_s > 0, "probe_period_s", self.probe_period_s, "it must be above 0")
         _need(self.gpus >= 0, "gpus", self.gpus, "it must not be below 0")
         _need("/" in self.gpu_resource, "gpu_resource", self.gpu_resource, "name it as nodes do: nvidia.com/gpu, amd.com/gpu")
-        if self.shm is not None:
-            fits = quantity(self.shm, field="shm") < quantity(self.program.memory, field="memory")
-            _need(fits, "shm", self.shm, f"/dev/shm counts against the memory limit, and memory={self.program.memory} would leave none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ who have more rights see more. Values of Secrets are never asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specsweep.k8s import rights
@@ -27,7 +27,7 @@ class Needs:
 
     gpu_resource: str = GPU_RESOURCE
     gpu_product_label: str = GPU_PRODUCT_LABEL
-    gpu_products: tuple[str, ...] = ()
+    gpus: Mapping[str, int] = field(default_factory=dict)  # by product ("": any) the most that one pod asks for
     claims: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     queue: str | None = None
@@ -85,14 +85,18 @@ async def _nodes(api: Api, needs: Needs) -> list[Fact]:
         return [
             Fact("GPU nodes", "missing", f"none of {len(nodes)} nodes is ready and has {needs.gpu_resource}: does its device plugin run?")
         ]
-    lacks = [product for product in needs.gpu_products if product not in by_product]
-    return [
-        Fact("GPU nodes", "there", there),
-        *(
-            Fact(f"GPU {product}", "missing", f"no ready node has the label {needs.gpu_product_label}={product}; there is {there}")
-            for product in lacks
-        ),
-    ]
+    return [Fact("GPU nodes", "there", there), *_lacking(by_product, needs, there)]
+
+
+def _lacking(by_product: Mapping[str, Sequence[int]], needs: Needs, there: str) -> Iterator[Fact]:
+    """A pod runs on one node: as many GPUs on two of them are of no use to it."""
+    for product, wanted in sorted(needs.gpus.items()):
+        sizes = by_product.get(product, ()) if product else [size for of_one in by_product.values() for size in of_one]
+        if not sizes:
+            yield Fact(f"GPU {product}", "missing", f"no ready node has the label {needs.gpu_product_label}={product}; there is {there}")
+        elif max(sizes) < wanted:
+            title = f"GPU {product}".strip()
+            yield Fact(title, "missing", f"an engine needs {wanted} on one node, and no ready node has more than {max(sizes)}")
 
 
 async def _claim(api: Api, name: str) -> list[Fact]:

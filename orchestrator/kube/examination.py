@@ -52,16 +52,20 @@ async def examine(settings: Settings, name: str, configs: Sequence[Config], over
     return facts
 
 
-def needs_of(settings: Settings, configs: Iterable[Config]) -> Needs:
+def needs_of(settings: Settings, configs: Sequence[Config]) -> Needs:
     """Raises ConfigError for a pod that cannot be right."""
     from specsweep.k8s.survey import Needs
 
     pods = [pod_of(config) for config in configs]
-    products = {str(pod["gpu_product"]) for pod in pods if pod.get("gpu_product")}
+    gpus: dict[str, int] = {}
+    for config, pod in zip(configs, pods, strict=True):
+        need = need_of(config, pod)
+        if need.gpus:
+            gpus[need.product] = max(need.gpus, gpus.get(need.product, 0))
     return Needs(
         gpu_resource=str(pods[0].get("gpu_resource") or "nvidia.com/gpu"),
         gpu_product_label=str(pods[0].get("gpu_product_label") or "nvidia.com/gpu.product"),
-        gpu_products=tuple(sorted(products)),
+        gpus=gpus,
         claims=tuple(dict.fromkeys(volume.claim for volume in (settings.results, settings.weights) if volume is not None)),
         secrets=(*((settings.hub_token[0],) if settings.hub_token else ()), *settings.image_pull_secrets),
         queue=settings.queue,

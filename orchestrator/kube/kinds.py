@@ -219,7 +219,7 @@ CLUSTER: Mapping[str, Mapping[str, Kind]] = {  # by the mapping that holds the f
     "results": {"claim": _name, "path": _anything},
     "weights": {"claim": _name, "path": _anything},
     "hub_token": {"secret": _name, "key": _secret_key},
-    "sweep": {**_PLACE, "cpu": _amount, "memory": _amount, "retries": _count, "run_as_user": _user},
+    "sweep": {**_PLACE, "cpu": _amount, "memory": _amount, "shm": _amount, "retries": _count, "run_as_user": _user},
     "clients": {"ray_address": _address},
     "deadlines": {
         **{f"{name}_s": _seconds for name in ("queue", "unfit", "quota", "pull", "mount", "create", "session", "silence", "removal")},

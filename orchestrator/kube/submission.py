@@ -90,6 +90,7 @@ def sweep_spec(
             placement=placement(pod, settings),
             annotations={SWEEP_NAME: sweep, OVERRIDES: json.dumps(list(overrides)), POINTS: str(points)},
             grace_s=GRACE_S,
+            shm=str(pod["shm"]) if pod.get("shm") else None,
             service_account=settings.service_account,
             retries=int(pod["retries"]) if pod.get("retries") is not None else 0,
             final_codes=FINAL_CODES,

@@ -14,7 +14,7 @@ from cluster.harness import Cluster
 from cluster.node import NodeSpec
 from cluster.servers import ENGINE, ENGINE_FILES, fleet, server
 from specsweep.k8s.ends import LogCause
-from specsweep.k8s.errors import Conflict, Forbidden, StartRetryable, StartTerminal
+from specsweep.k8s.errors import Conflict, Forbidden, Invalid, StartRetryable, StartTerminal
 from specsweep.k8s.manifests import server_objects
 from specsweep.k8s.server import serve
 from specsweep.k8s.specs import ClaimMount, SecretRef
@@ -176,6 +176,16 @@ async def test_somebody_elses_job_of_that_name_is_left_alone(cluster: Cluster) -
                 pytest.fail("it came")
     assert ("jobs", spec.name) in await tenant.objects()
     assert not {kind for kind, _ in await tenant.objects()} & {"services"}
+
+
+async def test_a_misspelt_field_of_a_template_is_refused_and_named(cluster: Cluster) -> None:
+    tenant = await cluster.tenant(ONE)
+    template = {"spec": {"containers": [{"name": "main", "startupProbe": {"periodsSeconds": 1}}]}}
+    async with fleet(tenant) as found:
+        with pytest.raises(Invalid, match=r'unknown field "spec\.template\.spec\.containers\[0\]\.startupProbe\.periodsSeconds"'):
+            async with serve(found, server(tenant, placement={"template": template}), None):
+                pytest.fail("it came")
+    assert await tenant.objects() == set()
 
 
 async def test_what_an_earlier_life_left_with_other_settings_is_replaced(cluster: Cluster) -> None:

@@ -37,7 +37,7 @@ from cluster.sweeps import Sweep, settings, specsweep, submitted
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 NODES = tuple(NodeSpec(name) for name in "abc")
-AWAY_S = 15.0
+AWAY_S = 60.0
 POD_MB = 300
 HOG = f"a = bytearray({2 * POD_MB} << 20); import time; time.sleep(60)"
 

@@ -220,10 +220,10 @@ async def test_a_list_whose_rest_expired_begins_again() -> None:
 async def test_creating_names_us_as_field_manager_and_a_dry_run_keeps_nothing() -> None:
     async with connected() as (api_server, api):
         await api.create(config_map(), dry_run=True)
-        assert dict(api_server.requests[-1].query) == {"fieldManager": "specsweep", "dryRun": "All"}
+        assert dict(api_server.requests[-1].query) == {"fieldManager": "specsweep", "fieldValidation": "Strict", "dryRun": "All"}
         assert not api_server.objects
         await api.create(config_map())
-        assert dict(api_server.requests[-1].query) == {"fieldManager": "specsweep"}
+        assert dict(api_server.requests[-1].query) == {"fieldManager": "specsweep", "fieldValidation": "Strict"}
         assert ("configmaps", "one") in api_server.objects
 
 

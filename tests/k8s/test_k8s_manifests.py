@@ -13,6 +13,7 @@ from k8s_samples import OWNER, prefetch, program, server, sweep
 from kubernetes.aio.client import ApiClient, V1ConfigMap, V1Job, V1Service
 
 from specsweep.k8s import manifests
+from specsweep.k8s.errors import SpecError
 from specsweep.k8s.merge import MAIN
 from specsweep.k8s.names import CONTENT
 from specsweep.k8s.specs import ClaimMount, Placement, SecretRef
@@ -240,6 +241,13 @@ def test_the_sweep_has_its_service_account_and_knows_its_pod() -> None:
     }
     assert fields["POD_NAME"] == "metadata.name"
     assert {"POD_NAMESPACE", "POD_IP", "NODE_NAME"} <= set(fields)
+
+
+def test_the_sweep_has_shared_memory_for_what_its_processes_hand_over() -> None:
+    spec = of("Job", manifests.sweep_objects(sweep(shm="1Gi")))["spec"]["template"]["spec"]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in spec["volumes"]
+    with pytest.raises(SpecError, match="/dev/shm counts against the memory limit"):
+        sweep(shm="1000Gi")
 
 
 def test_the_config_map_of_a_sweep_is_given_to_its_job_afterwards() -> None:

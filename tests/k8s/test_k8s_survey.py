@@ -53,7 +53,7 @@ async def test_a_cluster_that_has_all() -> None:
         api_server.put("secrets", {"metadata": {"name": "hub"}, "data": {"token": "c2VjcmV0"}})
         api_server.put("localqueues", with_condition("gpus", "Active", "True"))
         api_server.put("rayclusters", with_condition("ray", "HeadPodReady", "True"))
-        needs = Needs(gpu_products=("NVIDIA-B200",), claims=("weights",), secrets=("hub",), queue="gpus", ray_cluster="ray")
+        needs = Needs(gpus={"NVIDIA-B200": 8}, claims=("weights",), secrets=("hub",), queue="gpus", ray_cluster="ray")
         facts = await survey(api, needs)
         (asked,) = api_server.seen("GET", "/secrets/hub")
     assert {fact.state for fact in facts} == {"there"}
@@ -70,7 +70,7 @@ async def test_a_cluster_that_lacks_things() -> None:
         api_server.put("persistentvolumeclaims", claim("weights", "ReadWriteOnce"))
         api_server.put("persistentvolumeclaims", claim("lost", "ReadWriteMany", phase="Lost"))
         api_server.put("localqueues", with_condition("gpus", "Active", "False", "Can't submit new workloads to clusterQueue"))
-        needs = Needs(gpu_products=("NVIDIA-B200",), claims=("weights", "lost", "none"), secrets=("hub",), queue="gpus", ray_cluster="ray")
+        needs = Needs(gpus={"NVIDIA-B200": 8}, claims=("weights", "lost", "none"), secrets=("hub",), queue="gpus", ray_cluster="ray")
         facts = await survey(api, needs)
     assert of(facts, "GPU NVIDIA-B200") == (
         "missing",
@@ -84,6 +84,16 @@ async def test_a_cluster_that_lacks_things() -> None:
     assert of(facts, "queue gpus")[0] == "doubtful"
     assert "Can't submit new workloads" in of(facts, "queue gpus")[1]
     assert of(facts, "Ray cluster ray")[0] == "missing"
+
+
+@pytest.mark.parametrize(("product", "what"), [("NVIDIA-B200", "GPU NVIDIA-B200"), ("", "GPU")])
+async def test_gpus_of_two_nodes_are_not_those_of_one(product: str, what: str) -> None:
+    async with connected() as (api_server, api):
+        for name in "ab":
+            api_server.put("nodes", node(name, "NVIDIA-B200", 4))
+        facts = await survey(api, Needs(gpus={product: 8}))
+        assert of(facts, what) == ("missing", "an engine needs 8 on one node, and no ready node has more than 4")
+        assert {fact.what for fact in await survey(api, Needs(gpus={product: 4}))} == {"API server", "rights", "GPU nodes"}
 
 
 async def test_no_gpu_at_all_is_missing() -> None:
