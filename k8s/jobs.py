@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from specsweep.k8s.api import Api
 from specsweep.k8s.errors import Conflict, NotFound, Outdated
 from specsweep.k8s.evidence import last_lines
 from specsweep.k8s.fleet import Fleet, is_over
 from specsweep.k8s.manifests import content_of, owned, prefetch_objects, sweep_objects
-from specsweep.k8s.names import carries
-from specsweep.k8s.outcomes import Ready, Retryable, Starting, Terminal
+from specsweep.k8s.merge import MAIN
+from specsweep.k8s.names import carries, selector
+from specsweep.k8s.outcomes import GAVE_UP, Ready, Retryable, Starting, Terminal
 from specsweep.k8s.pods import Terminated, read_job, read_pod
 from specsweep.k8s.resources import CONFIG_MAPS, JOBS, Resource
 from specsweep.k8s.specs import Owner, PrefetchSpec, SweepSpec
@@ -51,6 +53,16 @@ async def submit(api: Api, spec: SweepSpec) -> tuple[Json, bool]:
     return job, ran
 
 
+async def adopt_downloads(api: Api, owner: Owner, labels: Mapping[str, str]) -> None:
+    """Gives the downloads with ``labels`` that were begun before their sweep to ``owner``, so that they go with it."""
+    for resource in (JOBS, CONFIG_MAPS):
+        found, _ = await api.find(resource, selector=selector(labels))
+        for obj in found:
+            if not obj["metadata"].get("ownerReferences") and not obj["metadata"].get("deletionTimestamp"):
+                with suppress(NotFound):  # gone meanwhile
+                    await api.patch(resource, obj["metadata"]["name"], owned(owner))
+
+
 async def finish(
     fleet: Fleet,
     spec: PrefetchSpec,
@@ -59,14 +71,16 @@ async def finish(
     budgets: Budgets | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Runs a download to its end; one that runs already is joined. ``progress`` is told what it waits for, then the last line it wrote.
+    """Runs a download to its end; one that runs already is joined. ``progress`` is told what it waits for, then the last line it wrote,
+    each thing once: another try that comes to the same end has nothing new to say.
 
-    Its Job stays (for whoever looks) until its owner goes or it is run again. Raises StartRetryable or StartTerminal with evidence.
+    Its Job stays (for whoever looks) until its owner goes or it is run again. Raises StartRetryable or StartTerminal with evidence;
+    the latter's kind is :data:`~specsweep.k8s.outcomes.GAVE_UP` where the program itself says that another try is of no use (``spec.final_codes``).
     """
     job = await fleet.create(prefetch_objects(spec, owner))
     watched = Watched(fleet, job, budgets or Budgets(startup_s=float("inf")), lambda log: None)
     look_s = fleet.pace.first_look_s
-    told = ""
+    told: set[str] = set()
     while True:
         versions = fleet.versions
         pod, now = watched.picture()
@@ -74,19 +88,36 @@ async def finish(
         if any(name in conditions and conditions[name].holds for name in ("Complete", "SuccessCriteriaMet")):
             return
         verdict, pod = await watched.full_verdict()
-        if isinstance(verdict, Retryable | Terminal) and not _is_tried_again(now, pod):
-            raise await watched.failure(verdict)
-        text = told
-        if pod is not None and isinstance(verdict, Ready):
-            text = (await last_lines(fleet.api, pod["metadata"]["name"], lines=1)).strip()
+        code = _exit_code(pod)
+        if code == 0:  # the Job's controller is a moment behind
+            return
+        text = ""
+        if pod is not None and (isinstance(verdict, Ready) or code is not None):
+            text = (await last_lines(fleet.api, pod["metadata"]["name"], lines=1)).strip().rpartition("\n")[2]
+        if code in spec.final_codes:
+            raise await watched.failure(Terminal(text or f"ended with code {code} and said nothing", GAVE_UP))
+        if isinstance(verdict, Retryable | Terminal):
+            if not _is_tried_again(now, pod):
+                raise await watched.failure(verdict)
+            unknown = isinstance(verdict, Retryable) and verdict.once  # its reason is the end of the log, which was told as it grew
+            text = f"{f'ended with code {code}: {text}' if unknown and code is not None else verdict.reason}; it is tried again"
         elif isinstance(verdict, Starting):
-            text = verdict.waits_for
-        elif isinstance(verdict, Retryable | Terminal):
-            text = f"another try: {verdict.reason}"
-        if text != told:
-            told = text
+            text = f"waits for {verdict.waits_for}"
+        if text not in told:
+            told.add(text)
             progress(text)
         look_s = await watched.wait(versions, verdict, look_s)
+
+
+def _exit_code(pod: Json | None) -> int | None:
+    """Of a program that ended by itself; None while it runs, and of a pod that was taken away, whose program may say anything."""
+    if pod is None or pod["metadata"].get("deletionTimestamp"):
+        return None
+    seen = read_pod(pod)
+    container, taken = seen.container(MAIN), seen.conditions.get("DisruptionTarget")
+    if container is None or not isinstance(container.state, Terminated) or (taken is not None and taken.holds):
+        return None
+    return container.state.exit_code
 
 
 def _is_tried_again(job: Json | None, pod: Json | None) -> bool:

@@ -71,18 +71,21 @@ def sweep_objects(spec: SweepSpec) -> list[Manifest]:
         pod={"serviceAccountName": spec.service_account, "automountServiceAccountToken": True},  # it starts the servers
         env=[{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()],
     )
-    # What Kubernetes itself took away is not the sweep's failure; what will fail again is not tried again.
-    rules: list[Manifest] = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
-    if spec.final_codes:
-        rules.append({"action": "FailJob", "onExitCodes": {"containerName": MAIN, "operator": "In", "values": sorted(spec.final_codes)}})
-    job = _job(spec, None, template, backoffLimit=spec.retries, podFailurePolicy={"rules": rules}, podReplacementPolicy="Failed")
-    return [*_files(spec, None), job]
+    return [*_files(spec, None), _job(spec, None, template, **_tries(spec))]
 
 
 def prefetch_objects(spec: PrefetchSpec, owner: Owner | None) -> list[Manifest]:
     """ConfigMap (if there are files) and Job of a download."""
     template = pod_template(spec, placeholders={"{files}": FILES_DIR})
-    return [*_files(spec, owner), _job(spec, owner, template, backoffLimit=spec.retries)]
+    return [*_files(spec, owner), _job(spec, owner, template, **_tries(spec))]
+
+
+def _tries(spec: SweepSpec | PrefetchSpec) -> Manifest:
+    """What Kubernetes itself took away is not the program's failure; what will fail again is not tried again."""
+    rules: list[Manifest] = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    if spec.final_codes:
+        rules.append({"action": "FailJob", "onExitCodes": {"containerName": MAIN, "operator": "In", "values": sorted(spec.final_codes)}})
+    return {"backoffLimit": spec.retries, "podFailurePolicy": {"rules": rules}, "podReplacementPolicy": "Failed"}
 
 
 def owned(owner: Owner) -> Manifest:

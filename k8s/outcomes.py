@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+GAVE_UP = "gave up"  # kind of the end of a program that says itself that another try is of no use
+
 
 @dataclass(frozen=True, slots=True)
 class Starting:

@@ -189,9 +189,15 @@ class SweepSpec(_Job):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchSpec(_Job):
-    """A download into a volume that servers read afterwards."""
+    """A download into a volume that servers read afterwards. It is tried again (``retries`` times), but not after one of ``final_codes``."""
 
     retries: int = 3
+    final_codes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _Job.__post_init__(self)
+        _need(self.retries >= 0, "retries", self.retries, "it must not be below 0")
+        _need(0 not in self.final_codes, "final_codes", self.final_codes, "0 is success")
 
 
 @dataclass(frozen=True, slots=True)

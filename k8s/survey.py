@@ -29,7 +29,8 @@ class Needs:
     gpu_product_label: str = GPU_PRODUCT_LABEL
     gpus: Mapping[str, int] = field(default_factory=dict)  # by product ("": any) the most that one pod asks for
     claims: tuple[str, ...] = ()
-    secrets: tuple[str, ...] = ()
+    shared_claims: tuple[str, ...] = ()  # of those, the ones that several nodes load from
+    secrets: Mapping[str, str] = field(default_factory=dict)  # by name: the key in it that is used; empty if it has a form of its own
     queue: str | None = None
     ray_cluster: str | None = None
 
@@ -49,8 +50,8 @@ async def survey(api: Api, needs: Needs) -> list[Fact]:
     looks: list[Awaitable[list[Fact]]] = [
         _rights(api, needs),
         _seen("GPU nodes", _nodes(api, needs)),
-        *(_seen(f"volume {name}", _claim(api, name)) for name in needs.claims),
-        *(_seen(f"secret {name}", _secret(api, name)) for name in needs.secrets),
+        *(_seen(f"volume {name}", _claim(api, name, shared=name in needs.shared_claims)) for name in needs.claims),
+        *(_seen(f"secret {name}", _secret(api, name, key)) for name, key in needs.secrets.items()),
     ]
     if needs.queue is not None:
         looks.append(_seen(f"queue {needs.queue}", _condition(api, LOCAL_QUEUES, needs.queue, "Active", "Kueue")))
@@ -80,7 +81,9 @@ async def _nodes(api: Api, needs: Needs) -> list[Fact]:
         if gpus and _takes_pods(node):
             product = (node["metadata"].get("labels") or {}).get(needs.gpu_product_label, "no product label")
             by_product.setdefault(product, []).append(gpus)
-    there = "; ".join(f"{product}: {len(gpus)} nodes with {sum(gpus)} GPUs" for product, gpus in sorted(by_product.items()))
+    there = "; ".join(
+        f"{product}: {counted(len(gpus), 'node')} with {counted(sum(gpus), 'GPU')}" for product, gpus in sorted(by_product.items())
+    )
     if not by_product:
         return [
             Fact("GPU nodes", "missing", f"none of {len(nodes)} nodes is ready and has {needs.gpu_resource}: does its device plugin run?")
@@ -99,26 +102,40 @@ def _lacking(by_product: Mapping[str, Sequence[int]], needs: Needs, there: str) 
             yield Fact(title, "missing", f"an engine needs {wanted} on one node, and no ready node has more than {max(sizes)}")
 
 
-async def _claim(api: Api, name: str) -> list[Fact]:
+async def _claim(api: Api, name: str, *, shared: bool) -> list[Fact]:
     claim = await api.get(CLAIMS, name)
     phase = (claim.get("status") or {}).get("phase")
     modes = (claim.get("spec") or {}).get("accessModes") or []
     if phase not in ("Bound", "Pending"):
         return [Fact(f"volume {name}", "doubtful", f"it is {phase}: kubectl describe pvc {name}")]
-    if not {"ReadOnlyMany", "ReadWriteMany"} & set(modes):
-        return [Fact(f"volume {name}", "doubtful", f"its access modes are {', '.join(modes)}: only one node can load from it at a time")]
-    return [Fact(f"volume {name}", "there", f"{phase}, {', '.join(modes)}")]
+    how = f"{phase}, {', '.join(modes) or 'of no known mode'}"
+    if shared and not {"ReadOnlyMany", "ReadWriteMany"} & set(modes):
+        return [Fact(f"volume {name}", "doubtful", f"{how}: only one node can load from it at a time")]
+    return [Fact(f"volume {name}", "there", how)]
 
 
-async def _secret(api: Api, name: str) -> list[Fact]:
+async def _secret(api: Api, name: str, key: str) -> list[Fact]:
     if await api.exists(SECRETS, name):
         return [Fact(f"secret {name}", "there", "not read")]
-    return [Fact(f"secret {name}", "missing", f"kubectl create secret generic {name} --from-literal=KEY=…")]
+    kind = f"generic {name} --from-file={key}=FILE" if key else f"docker-registry {name} --docker-server=… --docker-username=…"
+    return [
+        Fact(
+            f"secret {name}",
+            "missing",
+            f"there is none of that name in namespace {api.namespace}: kubectl -n {api.namespace} create secret {kind}",
+        )
+    ]
 
 
 async def _condition(api: Api, resource: Resource, name: str, condition: str, what: str) -> list[Fact]:
     title = f"queue {name}" if resource is LOCAL_QUEUES else f"Ray cluster {name}"
-    found = await api.get(resource, name)
+    try:
+        found = await api.get(resource, name)
+    except NotFound as error:
+        if "page not found" in error.message:  # the API server does not know the kind
+            return [Fact(title, "missing", f"the cluster has no {resource.plural}.{resource.group}: {what} is not installed there")]
+        text = f"namespace {api.namespace} has no {resource.kind} of that name: kubectl -n {api.namespace} get {resource.plural}"
+        return [Fact(title, "missing", text)]
     conditions = {item.get("type"): item for item in (found.get("status") or {}).get("conditions") or ()}
     told: Mapping[str, Any] = conditions.get(condition) or {}
     if told.get("status") == "True":
@@ -136,6 +153,10 @@ async def _seen(what: str, look: Awaitable[list[Fact]]) -> list[Fact]:
         return [Fact(what, "missing", error.message)]
     except ApiError as error:
         return [Fact(what, "doubtful", error.message)]
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _gpus(node: Mapping[str, Any], resource: str) -> int:

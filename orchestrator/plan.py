@@ -21,8 +21,9 @@ from specsweep.orchestrator.config import SweepConfig, compose
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.grid import expand
 from specsweep.orchestrator.identity import Contents
-from specsweep.orchestrator.points import Plan, Point, Session
+from specsweep.orchestrator.points import Dropped, Plan, Point, Session
 from specsweep.orchestrator.relations import server_keys
+from specsweep.orchestrator.rules import NONE_HAS_NO_DRAFT
 
 
 def make_plan(
@@ -42,11 +43,20 @@ def make_plan(
 def plan_sweep(sweep: SweepConfig, *, contents: Contents | None = None, history: Mapping[str, float] | None = None) -> Plan:
     grid = expand(sweep, contents)
     if not grid.points:
-        reasons = list(dict.fromkeys(d.reason for d in grid.dropped))
-        raise ConfigError(f"sweep {sweep.name}: no point is left. " + " / ".join(reasons[:3]) + (" / …" if len(reasons) > 3 else ""))
+        raise ConfigError(f"sweep {sweep.name}: {nothing_left(grid.dropped)}")
     seconds = cost.estimate(grid.points, history or {})
     sessions = order(group(grid.points, seconds))
     return Plan(sweep.name, tuple(sessions), grid.dropped, (*sweep.warnings, *grid.warnings))
+
+
+def nothing_left(dropped: Sequence[Dropped]) -> str:
+    """Why a grid is empty. A reason that every cell has is the mistake, and is told alone; else the first reasons of different cells."""
+    lost = [cell.reason for cell in dropped if cell.rule != NONE_HAS_NO_DRAFT]  # which is a remark, and takes no cell away
+    shortest = min(lost, key=len, default="")
+    if shortest and all(shortest in reason for reason in lost):
+        return shortest
+    reasons = list(dict.fromkeys(lost))
+    return "no point is left. " + " / ".join(reasons[:3]) + (" / …" if len(reasons) > 3 else "")
 
 
 def group(points: Sequence[Point], seconds: Sequence[float]) -> list[Session]:

@@ -52,6 +52,7 @@ class SweepStatus:
     invalid: int
     failed: int
     missing: int
+    repeat: int  # of the missing ones: failed before this run began, which measures them again
     earlier: int
     left_s: float | None  # estimate: of the run that goes on, or of the next one; None if nothing is left
     writer: Mapping[str, Any] | None
@@ -69,6 +70,8 @@ class SweepStatus:
 def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: datetime, last_events: int = 5) -> SweepStatus:
     states = {i: point_state(view.latest.get(i)) for i in view.current}
     running = writer is not None and not view.ended
+    again = _failed_before(view, states) if running else set()
+    states = {i: "missing" if i in again else s for i, s in states.items()}
     started = _measuring(view) if running else None
     counts = {s: sum(1 for found in states.values() if found == s) for s in ("valid", "invalid", "failed", "missing")}
     todo = {i for i, s in states.items() if s == "missing" or (s == "failed" and not running)}
@@ -82,6 +85,7 @@ def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: date
         invalid=counts["invalid"],
         failed=counts["failed"],
         missing=counts["missing"],
+        repeat=len(again),
         earlier=sum(1 for i, a in view.latest.items() if i not in states and a.measured),
         left_s=time_left(view, todo, None if started is None else str(started["point_id"]), elapsed or 0.0) if todo else None,
         writer=writer,
@@ -95,6 +99,15 @@ def sweep_status(view: SweepView, *, writer: Mapping[str, Any] | None, now: date
         damaged=tuple(view.damaged),
         measure_invalid=_measure_invalid(view) if counts["invalid"] else None,
     )
+
+
+def _failed_before(view: SweepView, states: Mapping[str, PointState]) -> set[str]:
+    """Points whose last attempt failed in an earlier run: what was wrong then says nothing of this one."""
+    begun = next((_time(e["t_utc"]) for e in reversed(view.events) if e.get("kind") == "run_started"), None)
+    if begun is None:
+        return set()
+    ends = {i: view.latest[i].point.get("finished_utc") for i, s in states.items() if s == "failed"}
+    return {i for i, end in ends.items() if end and _time(end) < begun}
 
 
 def _measure_invalid(view: SweepView) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from specsweep.orchestrator.attempt import Attempt
 from specsweep.orchestrator.errors import TrackingError
 from specsweep.orchestrator.sweep_record import SweepView
-from specsweep.orchestrator.tracking_projection import COMPLETE, PARENT, PLAN_SHA, ROLE, SHA, SUPERSEDED, epoch_ms, run_content
+from specsweep.orchestrator.tracking_projection import COMPLETE, PARENT, PLAN_SHA, REPORT_SHA, ROLE, SHA, SUPERSEDED, epoch_ms, run_content
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 2.0
 EVIDENCE_LIMIT = 1_000_000  # bytes; a raw recording stays in the store
-PLAN_LIMIT = 50_000_000  # bytes; of a hundred thousand points
+FILE_LIMIT = 50_000_000  # bytes; a plan of a hundred thousand points
 BATCH_METRICS, BATCH_PARAMS = 1000, 100  # MLflow's limits of one request
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -169,7 +169,9 @@ class Experiment:
         for name, value in (("points_done", done), ("points_total", len(view.current))):
             if run.data.metrics.get(name) != value:
                 self._client.log_metric(self.parent_id, name, value, step=sum(len(a) for a in view.attempts.values()))
-        self._keep_plan(view, run)
+        self._keep(view.path / "plan.json", PLAN_SHA, run)  # so that a store can be made again from MLflow
+        if status != "RUNNING":
+            self._keep(view.path / "report.html", REPORT_SHA, run)
         if view.simulated and run.data.tags.get("simulated") != "true":
             self._client.set_tag(self.parent_id, "simulated", "true")
             self._client.update_run(self.parent_id, name=f"sweep {view.name} simulated")
@@ -184,14 +186,15 @@ class Experiment:
             else:
                 self._client.set_terminated(self.parent_id, status)
 
-    def _keep_plan(self, view: SweepView, run: Run) -> None:
-        """The plan goes with the results, so that a store can be made again from them."""
-        path = view.path / "plan.json"
+    def _keep(self, path: Path, tag: str, run: Run) -> None:
+        """The file beside the results, if it is there and not what ``tag`` says of the one that was kept."""
+        if not path.exists():
+            return
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
-        if len(content) <= PLAN_LIMIT and run.data.tags.get(PLAN_SHA) != digest:
+        if len(content) <= FILE_LIMIT and run.data.tags.get(tag) != digest:
             self._client.log_artifact(self.parent_id, str(path))
-            self._client.set_tag(self.parent_id, PLAN_SHA, digest)
+            self._client.set_tag(self.parent_id, tag, digest)
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:

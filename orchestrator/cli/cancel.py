@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 
+from specsweep.orchestrator.cli.output import add_json, emit_json
 from specsweep.orchestrator.errors import EXIT_OK, ClusterError, ConfigError
 
 WITHIN_S = 300.0
@@ -13,6 +15,7 @@ WITHIN_S = 300.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="SWEEP cluster=kubernetes", help="the sweep, and what says which cluster")
     parser.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups")
+    add_json(parser)
     parser.add_argument("--timeout", type=float, default=WITHIN_S, metavar="S", help="how long to wait until all is gone (default 300)")
 
 
@@ -28,6 +31,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--timeout {args.timeout:g}: a time above 0 is needed")
     sweep, settings = one_sweep(args.words, args.config_dir, "cancel")
     found = in_cluster(settings, lambda api: remove(api, sweep, within_s=args.timeout, say=_say))
+    if args.json:
+        emit_json({"sweep": sweep, **dataclasses.asdict(found)})
+        return ClusterError.exit_code if found.left else EXIT_OK
     if found.left:
         pods = [name for name in found.left if name.startswith("pod/")]
         advice = f"a pod on a node that does not answer is removed by force: kubectl delete --force {' '.join(pods)}; " if pods else ""

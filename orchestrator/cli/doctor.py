@@ -123,7 +123,12 @@ def _cluster(sweep: SweepConfig, overrides: Sequence[str]) -> Iterator[Finding]:
     try:
         configs = [session.config for session in plan_sweep(sweep, contents=contents_outside(settings)).sessions]
     except ConfigError as error:
-        yield Finding("plan", False, error.message.splitlines()[0], "`specsweep plan` with the same words says more")
+        yield Finding(
+            "plan",
+            False,
+            error.message.removeprefix(f"sweep {sweep.name}: ").splitlines()[0],
+            "`specsweep plan` with the same words says more",
+        )
     for fact in asyncio.run(examine(settings, sweep.name, configs, overrides)):
         found = severity(fact)
         yield Finding(fact.what, found == "ok", fact.text, fatal=found == "failure", exit_code=ClusterTerminal.exit_code)
@@ -183,21 +188,22 @@ async def _endpoint(base: Mapping[str, Any]) -> str:
 
 def _tracking(base: Mapping[str, Any]) -> Finding:
     if not base["tracking"]["enabled"]:
-        return Finding("mlflow", True, "off (tracking.enabled=false)")
+        return Finding("tracking", True, "off (tracking.enabled=false)")
     uri = base["tracking"].get("uri") or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
-        return Finding("mlflow", True, "sqlite inside the store")
+        return Finding("tracking", True, "sqlite inside the store")
     if not str(uri).startswith("http"):
-        return Finding("mlflow", True, str(uri))
+        return Finding("tracking", True, str(uri))
     with suppress(OSError, ValueError):
         import urllib.request
 
         with urllib.request.urlopen(f"{str(uri).rstrip('/')}/health", timeout=5) as answer:
-            return Finding("mlflow", answer.status == 200, f"{uri} answers")
+            return Finding("tracking", answer.status == 200, f"{uri} answers")
     return Finding(
-        "mlflow",
+        "tracking",
         False,
         f"{uri} does not answer" + ("" if _engines_are_here(base) else " here (pods may reach it all the same)"),
-        "the sweep will run all the same; `specsweep sync` catches up later",
+        "the sweep will run all the same; afterwards "
+        + ("`specsweep sync` catches up" if base["cluster"]["kind"] != "kubernetes" else "`specsweep resume SWEEP` catches up"),
         fatal=False,
     )

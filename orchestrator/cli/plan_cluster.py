@@ -43,7 +43,7 @@ class ClusterPlan:
             hours = f"about {usage.gpu_s / 3600:.2g} GPU-hours" if known else "GPU-hours unknown, as the time is"
             name = usage.product or "GPU of any product (cluster.pod.gpu_product names one)"
             sessions = f"{usage.sessions} session{'' if usage.sessions == 1 else 's'}"
-            lines.append(f"{name}: {sessions}, at most {usage.most_gpus} GPUs at once, {hours}")
+            lines.append(f"{name}: {sessions}, at most {usage.most_gpus} GPU{'' if usage.most_gpus == 1 else 's'} at once, {hours}")
         if not found.usage:
             lines.append("no GPU is asked for (target.gpus, cluster.pod.gpus)")
         at_once = f"at most {found.most_sessions} session{'' if found.most_sessions == 1 else 's'} at once"

@@ -19,6 +19,7 @@ from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.typed_paths import as_typed
 
 if TYPE_CHECKING:
+    from specsweep.orchestrator.kube.outside import Outside
     from specsweep.orchestrator.runner import Runner
 
 
@@ -49,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
         _bring_back(store, plan.name, base)
         store.write_plan(plan, args.overrides)
         try:
-            outcome, tracker = _execute(plan, place, store, base)
+            outcome, tracker, drawn = _execute(plan, place, store, base)
         except KeyboardInterrupt:
             return _interrupted(plan, store, run_command(args.overrides, store.root, config_dirs=args.config_dir))
     command = run_command(args.overrides, store.root, rerun="invalid", config_dirs=args.config_dir)
-    return _finish(plan, store, outcome, tracker, as_json=args.json, measure_invalid=command)
+    return _finish(plan, store, outcome, tracker, as_json=args.json, measure_invalid=command, drawn=drawn)
 
 
 def _bring_back(store: Any, sweep: str, base: Mapping[str, Any]) -> None:
@@ -66,7 +67,8 @@ def _bring_back(store: Any, sweep: str, base: Mapping[str, Any]) -> None:
 
 def _interrupted(plan: Plan, store: Any, command: str) -> int:
     measured = sum(store.done(p.point_id) for p in plan.points)
-    _say(f"interrupted: {measured} of {_count(len(plan.points), 'point')} are measured and kept in {store.root}; go on with: {command}")
+    again = f"go on with: {command}" if _outside(plan.name) is None else "`specsweep submit` with the same words goes on"
+    _say(f"interrupted: {measured} of {_count(len(plan.points), 'point')} are measured and kept in {store.root}; {again}")
     return EXIT_INTERRUPTED
 
 
@@ -79,7 +81,8 @@ def _refuse_missing_engine(config: Mapping[str, Any]) -> None:
         raise ConfigError(f"engine {engine['name']} cannot be started on this machine: {reason}")
 
 
-def _execute(plan: Plan, place: Any, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any]:
+def _execute(plan: Plan, place: Any, store: Any, base: Mapping[str, Any]) -> tuple[Any, Any, bool]:
+    """What came of it, the tracker, and whether the report was drawn: before MLflow is closed, which keeps it too."""
     from specsweep.orchestrator.cost import guessed, request_count
     from specsweep.orchestrator.preparation import Preparation
     from specsweep.orchestrator.progress import Tally, progress
@@ -134,9 +137,32 @@ def _execute(plan: Plan, place: Any, store: Any, base: Mapping[str, Any]) -> tup
             from specsweep.orchestrator.kube.publisher import tell_end
 
             tell_end(base, store.root, plan.name)
-        if tracker is not None:
-            tracker.finish()
-    return runner.outcome, tracker
+        try:
+            drawn = ended == "finished" and _draw(store, plan.name)
+        finally:
+            if tracker is not None:
+                tracker.finish()
+    return runner.outcome, tracker, drawn
+
+
+def _draw(store: Any, sweep: str) -> bool:
+    """Whether there was anything new to draw."""
+    from specsweep.orchestrator.cli.report import report_of, up_to_date, write_report
+
+    view = store.sweep(sweep)
+    if up_to_date(view):
+        return False
+    write_report(report_of(view), view.path)
+    return True
+
+
+def _outside(sweep: str) -> Outside | None:
+    """The way of people to this sweep, if it is in a pod."""
+    if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    from specsweep.orchestrator.kube.outside import Outside
+
+    return Outside.of(sweep, os.environ)
 
 
 async def _told(runner: Runner, base: Mapping[str, Any]) -> Any:
@@ -162,16 +188,15 @@ async def _until_signal(work: Callable[[], Any]) -> Any:
         raise KeyboardInterrupt from None
 
 
-def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool, measure_invalid: str = "") -> int:
-    from specsweep.orchestrator.cli.report import print_report, report_of, rows_of, up_to_date, write_report
+def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool, measure_invalid: str = "", drawn: bool = False) -> int:
+    from specsweep.orchestrator.cli.report import print_report, report_of, rows_of
     from specsweep.orchestrator.tracking import ui_command
     from specsweep.orchestrator.tracking_mlflow import shown
 
+    drawn = _draw(store, plan.name) or drawn
     view = store.sweep(plan.name)
     report = report_of(view)
-    drawn = not up_to_date(view)
-    if drawn:
-        write_report(report, view.path)
+    outside = _outside(plan.name)
     again = f"{plan.name} {shlex.quote(as_typed('store', store.root))}"
     current = {p.point_id for p in plan.points}
     states = [(a.measured, a.valid) for pid, a in view.latest.items() if pid in current]
@@ -190,18 +215,24 @@ def _finish(plan: Plan, store: Any, outcome: Any, tracker: Any, *, as_json: bool
         )
     else:
         print_report(report)
-        _say(f"\nreport: {view.path / 'report.html'}")
-        if not drawn:
+        _say(f"\nreport: {view.path / 'report.html'}{' in this pod' if outside else ''}")
+        if outside is not None and tracker is not None and tracker.complete and tracker.uri.startswith("http"):
+            _say("        also an artifact of the sweep's run in MLflow; with all results, from anywhere:")
+            for line in outside.report(shown(tracker.uri)):
+                _say(f"          {line}")
+        elif not drawn:
             _say(f"        as it was: nothing is new since it was drawn (`specsweep report {again}` draws it again)")
         if tracker is not None and not tracker.complete:
-            _say(f"MLflow: {shown(tracker.uri)} was away or failed and does not hold everything; afterwards: {tracker.catch_up}")
+            catch_up = outside.command("resume") if outside else tracker.catch_up
+            _say(f"MLflow: {shown(tracker.uri)} was away or failed and does not hold everything; afterwards: {catch_up}")
         elif tracker is not None:
             _say(f"MLflow: {ui_command(tracker.uri) or tracker.uri}")
             if tracker.link:
                 _say(f"        then {tracker.link}")
         if failed or invalid:
-            _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `specsweep status {again}` says why")
-        if invalid:
+            status = outside.command("status") if outside else f"specsweep status {again}"
+            _say(f"{_count(failed, 'point')} failed, {invalid} not valid; `{status}` says why")
+        if invalid and outside is None:  # else status says how
             _say(f"measures what is not valid again: {measure_invalid}")
     if missing:
         _say(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.progress import clock
-from specsweep.orchestrator.sweep_status import SweepStatus
+from specsweep.orchestrator.sweep_status import Problem, SweepStatus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ def page(
     blocks: list[Any] = []
     for i, status in enumerate(found):
         where = _placed(placed[i], detail=detail) if placed is not None else []
-        blocks += [*_head(status), *where, *(_detail(status) if detail else []), ""]
+        blocks += [*_head(status), *where, *(_detail(status, here=placed is None) if detail else []), ""]
     for name, reason in unreadable.items():
         blocks += [Text.assemble((name, "bold"), "  ", ("unreadable", "red"), f" · {reason}"), ""]
     return Group(*blocks[:-1])
@@ -46,8 +46,11 @@ def _head(status: SweepStatus) -> list[Any]:
         if count:
             line.append(f" · {count} {word}", style=COLOURS[word])
     if status.missing:
-        line.append(f" · {status.missing} missing")
-    if status.left_s is not None:
+        of_them = "" if status.repeat == status.missing else f"{status.repeat} of them "
+        line.append(f" · {status.missing} missing" + (f" ({of_them}to repeat: failed before)" if status.repeat else ""))
+    if status.state != "running" and status.failed and not status.measured:
+        line.append(" · no point could be measured")  # nor is anything known of how long it would take
+    elif status.left_s is not None:
         line.append(f" · about {clock(status.left_s)} left" if status.state == "running" else f" · about {clock(status.left_s)} to run")
     if status.earlier:
         line.append(f" · {status.earlier} more of earlier plans", style="dim")
@@ -71,7 +74,8 @@ def _placed(placed: Placed, *, detail: bool) -> list[Any]:
     return blocks
 
 
-def _detail(status: SweepStatus) -> list[Any]:
+def _detail(status: SweepStatus, *, here: bool) -> list[Any]:
+    """``here``: the results lie on this machine, and a path leads to them."""
     from rich.text import Text
 
     blocks: list[Any] = []
@@ -79,9 +83,12 @@ def _detail(status: SweepStatus) -> list[Any]:
         rows = [(s.what, str(s.points), str(s.measured), str(s.failed or "–"), str(s.missing or "–")) for s in status.sessions]
         blocks += ["", _table(("session", "points", "measured", "failed", "missing"), rows, right=(1, 2, 3, 4))]
     if status.problems:
-        problems = [(p.point, Text(p.state, style=COLOURS[p.state]), Text(p.reason), p.point_id[:16]) for p in status.problems]
+        groups = by_reason(status.problems)
+        problems = [(_points(g), Text(g[0].state, style=COLOURS[g[0].state]), Text(g[0].reason), g[0].point_id[:16]) for g in groups]
         blocks += ["", _table(("point", "state", "why", "point_id"), problems)]
-        blocks.append(Text(f"everything that is known of the first: {status.problems[0].path}", style="dim"))
+        known = "everything that is known of the first"
+        kept = f"{known}: {status.problems[0].path}" if here else f"{known} is in its run in MLflow and among the results, by its point_id"
+        blocks.append(Text(kept, style="dim"))
     if status.measure_invalid is not None:
         blocks.append(Text(f"invalid points are not measured again unless asked for: {status.measure_invalid}"))
     if status.events:
@@ -92,6 +99,20 @@ def _detail(status: SweepStatus) -> list[Any]:
     if status.damaged:
         blocks += ["", Text("cannot be read:", style="red"), *(Text(d) for d in status.damaged)]
     return blocks
+
+
+def by_reason(problems: Sequence[Problem]) -> list[list[Problem]]:
+    """Those with one cause together: eighteen points that miss the same model are one thing to mend."""
+    groups: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault((problem.state, problem.reason), []).append(problem)
+    return list(groups.values())
+
+
+def _points(group: Sequence[Problem]) -> str:
+    if len(group) <= 2:
+        return "\n".join(problem.point for problem in group)
+    return f"{len(group)} points: {group[0].point}\n… {group[-1].point}"
 
 
 def _facts(event: Any) -> str:

@@ -167,13 +167,17 @@ def _spec(order: Order, namespace: str, *, weights_writable: bool) -> SweepSpec:
 
 
 async def _submit(api: Api, order: Order) -> tuple[str, str, bool]:
+    from specsweep.k8s.jobs import adopt_downloads
     from specsweep.k8s.jobs import submit as hand_over
+    from specsweep.k8s.names import labels
+    from specsweep.k8s.specs import Owner
     from specsweep.orchestrator.kube.volumes import look_at
 
     volumes = await look_at(api, order.settings)
     for note in volumes.notes:
         _say(f"note: {note}")
     job, ran = await hand_over(api, _spec(order, api.namespace, weights_writable=volumes.weights_writable))
+    await adopt_downloads(api, Owner.of(job), labels("prefetch", sweep=order.plan.name))
     return str(job["metadata"]["name"]), api.namespace, ran
 
 

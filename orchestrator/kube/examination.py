@@ -67,7 +67,8 @@ def needs_of(settings: Settings, configs: Sequence[Config]) -> Needs:
         gpu_product_label=str(pods[0].get("gpu_product_label") or "nvidia.com/gpu.product"),
         gpus=gpus,
         claims=tuple(dict.fromkeys(volume.claim for volume in (settings.results, settings.weights) if volume is not None)),
-        secrets=(*((settings.hub_token[0],) if settings.hub_token else ()), *settings.image_pull_secrets),
+        shared_claims=(settings.weights.claim,) if settings.weights is not None else (),
+        secrets={**dict.fromkeys(settings.image_pull_secrets, ""), **(dict([settings.hub_token]) if settings.hub_token else {})},
         queue=settings.queue,
         ray_cluster=ray_cluster(settings.ray_address),
     )

@@ -16,6 +16,7 @@ from specsweep.k8s.pods import Terminated, newest_last, read_pod, read_time
 from specsweep.k8s.redaction import redacted
 from specsweep.k8s.resources import PODS, Request
 from specsweep.orchestrator.errors import ConfigError
+from specsweep.orchestrator.kube.resumption import not_there, sweeps_there
 
 if TYPE_CHECKING:
     from specsweep.k8s.api import Api
@@ -34,19 +35,21 @@ async def pod_of(api: Api, sweep: str, *, session: str | None = None, engine: st
     chosen = [pod for pod in pods if _is_meant(pod, session, engine)]
     if chosen:
         return str(max(chosen, key=newest_last)["metadata"]["name"])
+    if not pods and sweep not in await sweeps_there(api):
+        raise ConfigError(await not_there(api, sweep))
     if session is None and engine is None:
         raise ConfigError(
             f"sweep {sweep} has no pod in namespace {api.namespace}; "
             f"`specsweep status {sweep} cluster=kubernetes cluster.namespace={api.namespace}` says why"
         )
     wanted = f"session={session}" if session is not None else f"engine={engine}"
-    there = [
+    engines = [
         f"{pod['metadata']['name']} (session {names.label_of(pod, names.SESSION)})"
         for pod in pods
         if names.label_of(pod, names.COMPONENT) == "engine"
     ]
     raise ConfigError(
-        f"{wanted}: no engine of sweep {sweep} runs under that name; there is {', '.join(there) or 'none'}. "
+        f"{wanted}: no engine of sweep {sweep} runs under that name; there is {', '.join(engines) or 'none'}. "
         f"Logs of engines that ended are in the store: sweeps/{sweep}/logs/, and beside each failed point"
     )
 

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.k8s import names
-from specsweep.k8s.errors import SpecError
+from specsweep.k8s.errors import SpecError, StartError, StartRetryable
+from specsweep.k8s.outcomes import GAVE_UP
 from specsweep.k8s.specs import ClaimMount, PrefetchSpec, Program
 from specsweep.orchestrator.durable import make_dirs, replace_file
 from specsweep.orchestrator.engines import launcher
-from specsweep.orchestrator.errors import ConfigError, SpecsweepError
+from specsweep.orchestrator.errors import ClusterRetryable, ClusterTerminal, ConfigError, SpecsweepError
+from specsweep.orchestrator.kube.outcomes import joined
 from specsweep.orchestrator.kube.settings import Settings
 from specsweep.orchestrator.kube.specs import HUB_CACHE, fingerprint, hub_token, placement
 
@@ -101,9 +103,19 @@ def prefetch_spec(sweep: str, wanted: Sequence[Wanted], settings: Settings, *, n
             ),
             placement=placement(pod, settings),
             ttl_s=KEPT_S,
+            final_codes=(ConfigError.exit_code,),
         )
     except SpecError as error:
         raise ConfigError(f"prefetch for sweep {sweep}: {error.message} (cluster.sweep, cluster.weights)") from error
+
+
+def as_error(error: StartError) -> SpecsweepError:
+    """Why a download ended, for people. Of its evidence they get what it wrote and what happened to its pod, unless it said all itself."""
+    if error.kind == GAVE_UP:
+        return ConfigError(error.message)
+    found: type[SpecsweepError] = ClusterRetryable if isinstance(error, StartRetryable) else ClusterTerminal
+    told = {name: text for name, text in error.evidence.items() if not name.endswith(".json")}
+    return found(error.message, evidence=joined(told))
 
 
 # -- in the cluster
@@ -123,9 +135,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"{title}: {error.message}")
             failed.append(f"{model.name}: {error.message.splitlines()[0]}")
             code = error.exit_code
-    _say(
-        f"{len(failed)} of {len(wanted)} models could not be had: " + "; ".join(failed) if failed else f"all {len(wanted)} models are there"
-    )
+    if failed:
+        _say(f"{len(failed)} of {counted(len(wanted))} could not be had: " + "; ".join(failed))
+    else:
+        _say("the model is there" if len(wanted) == 1 else f"all {len(wanted)} models are there")
     return code
 
 
@@ -192,6 +205,10 @@ def _size(home: Path) -> int:
         except OSError:  # renamed just now
             continue
     return total
+
+
+def counted(models: int) -> str:
+    return f"{models} model{'' if models == 1 else 's'}"
 
 
 def _say(text: str) -> None:

@@ -29,7 +29,7 @@ from specsweep.orchestrator.errors import (
     EngineError,
 )
 from specsweep.orchestrator.kube.publisher import COMPONENT as STATUS
-from specsweep.orchestrator.kube.resumption import sweeps_there
+from specsweep.orchestrator.kube.resumption import not_there
 from specsweep.orchestrator.kube.status_document import KEY, at, nothing_known, read
 from specsweep.orchestrator.kube.submission import OVERRIDES, POINTS, SWEEP_NAME
 from specsweep.orchestrator.sweep_status import SweepStatus
@@ -95,8 +95,7 @@ async def sweeps(api: Api, wanted: Sequence[str] = ()) -> list[tuple[SweepStatus
     found = _by_sweep(jobs, pods, statuses)
     for name in wanted:
         if names.label_value(name) not in found:
-            there = ", ".join(await sweeps_there(api)) or "none"
-            raise ConfigError(f"sweep {name!r} is not in namespace {api.namespace}; sweeps there: {there}")
+            raise ConfigError(await not_there(api, name))
     chosen = {names.label_value(name) for name in wanted} or set(found)
     return [await _status(api, label, found[label]) for label in sorted(chosen)]
 

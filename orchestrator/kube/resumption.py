@@ -40,7 +40,8 @@ async def asked_for(api: Api, sweep: str) -> Asked:
         job = await api.get(JOBS, name)
     except NotFound:
         raise ConfigError(
-            f"sweep {sweep} has no Job in namespace {api.namespace}; `specsweep submit` with the words it was started with goes on with it"
+            f"sweep {sweep} has no Job in namespace {api.namespace}, and it is the Job that knows its words; after `cancel`, "
+            "`specsweep submit` with the words it was started with goes on with what is measured"
         ) from None
     metadata = job["metadata"]
     files: dict[str, str] = {}
@@ -65,6 +66,20 @@ async def sweeps_there(api: Api) -> list[str]:
 
     jobs, _ = await api.find(JOBS, selector=names.selector({names.MANAGED_BY: names.APP, names.COMPONENT: "sweep"}))
     return sorted(str((job["metadata"].get("annotations") or {}).get(SWEEP_NAME) or names.label_of(job, names.SWEEP)) for job in jobs)
+
+
+async def not_there(api: Api, sweep: str) -> str:
+    """What is said of a sweep that the namespace does not have. Whether there is such a namespace may be hidden from us."""
+    from specsweep.k8s.errors import ApiError, NotFound
+    from specsweep.k8s.resources import NAMESPACES
+
+    try:
+        await api.get(NAMESPACES, api.namespace)
+    except NotFound:
+        return f"there is no namespace {api.namespace} in this cluster: cluster.namespace=NAME says which"
+    except ApiError:
+        pass
+    return f"sweep {sweep!r} is not in namespace {api.namespace}; sweeps there: {', '.join(await sweeps_there(api)) or 'none'}"
 
 
 def with_access(overrides: Sequence[str], given: Sequence[str]) -> list[str]:

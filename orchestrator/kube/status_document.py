@@ -67,7 +67,7 @@ def nothing_known(sweep: str, points: int) -> SweepStatus:
 _NOTHING: dict[str, Any] = {
     "sweep": "",
     "state": "not started",
-    **dict.fromkeys(("points", "measured", "invalid", "failed", "missing", "earlier"), 0),
+    **dict.fromkeys(("points", "measured", "invalid", "failed", "missing", "repeat", "earlier"), 0),
     **dict.fromkeys(("left_s", "writer", "now", "now_s", "mlflow_behind", "measure_invalid")),
     **dict.fromkeys(("sessions", "problems", "events", "damaged"), ()),
     "simulated": False,

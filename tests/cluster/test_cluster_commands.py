@@ -188,4 +188,4 @@ async def test_the_doctor_sees_what_a_sweeps_role_shows(cluster: Cluster, tmp_pa
     assert found["dry run of the sweep's Job"]["ok"]
     admin = cluster.plane.kubeconfig()
     nodes = {f["name"]: f for f in json.loads(await specsweep("doctor", *words, kubeconfig=admin))}["GPU nodes"]
-    assert "NVIDIA-B200: 1 nodes with 8 GPUs" in nodes["fact"]
+    assert "NVIDIA-B200: 1 node with 8 GPUs" in nodes["fact"]

@@ -38,7 +38,7 @@ def is_configured(key: str) -> bool:
     return True
 
 
-def test_doctor_and_submit_get_every_name_of_a_full_installation() -> None:
+def test_the_commands_get_every_name_of_a_full_installation() -> None:
     text = notes(everything=True, release="team-a")
     objects = rendered(everything=True, release="team-a")
     claims = {
@@ -61,11 +61,12 @@ def test_doctor_and_submit_get_every_name_of_a_full_installation() -> None:
         "cluster.clients.ray_address": f"{of('RayCluster', objects)['metadata']['name']}-head-svc:6379",
         "tracking.uri": f"http://{mlflow['metadata']['name']}:{mlflow['spec']['ports'][0]['port']}",
     }
-    assert overrides(command(text, "specsweep", "doctor")) == expected
+    words = overrides(command(text, "specsweep", "doctor"))
+    assert words.pop("sweep") == "NAME"
+    assert words == expected
     assert not [key for key in expected if key != "cluster" and not is_configured(key)]
-    submitted = overrides(command(text, "specsweep", "submit"))
-    assert submitted.pop("sweep") == "NAME"
-    assert submitted == expected
+    for other in ("plan", "submit"):
+        assert overrides(command(text, "specsweep", other)) == {"sweep": "NAME"}, "and the words above"
     forward = command(text, "kubectl", "-n", "bench", "port-forward")
     assert forward[4:] == [f"svc/{mlflow['metadata']['name']}", f"5000:{mlflow['spec']['ports'][0]['port']}"]
     assert command(text, "kubectl", "-n", "bench", "get")[-1] == "specsweep.io/sweep=NAME"
@@ -75,6 +76,7 @@ def test_doctor_and_submit_get_every_name_of_a_full_installation() -> None:
 def test_a_small_installation_names_only_what_it_has() -> None:
     text = notes()
     assert overrides(command(text, "specsweep", "doctor")) == {
+        "sweep": "NAME",
         "cluster": "kubernetes",
         "cluster.namespace": "bench",
         "cluster.image": "REGISTRY/specsweep:TAG",
@@ -89,7 +91,7 @@ def test_a_small_installation_names_only_what_it_has() -> None:
 def test_mlflow_elsewhere_is_the_tracking_uri() -> None:
     values: Json = {"mlflow": {"externalUri": "https://mlflow.example.com"}, "results": {"enabled": False}}
     text = notes(values)
-    assert overrides(command(text, "specsweep", "submit"))["tracking.uri"] == "https://mlflow.example.com"
+    assert overrides(command(text, "specsweep", "doctor"))["tracking.uri"] == "https://mlflow.example.com"
     assert "WARNING" not in text
 
 

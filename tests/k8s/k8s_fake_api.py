@@ -84,6 +84,10 @@ class Server:
             return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
         parts = request.path.strip("/").split("/")
         parts = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[2 if parts[0] == "api" else 3 :]
+        if not parts:  # a namespace itself
+            name = request.path.rpartition("/")[2]
+            known = web.json_response({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+            return known if name == "bench" else failed(404, "NotFound", f'namespaces "{name}" not found')
         plural, name, sub = (*parts, None, None)[:3]
         if sub == "log":
             return web.Response(text=self.logs[name or ""]) if name in self.logs else failed(404, "NotFound", f'pods "{name}" not found')

@@ -16,6 +16,7 @@ from specsweep.k8s.errors import Conflict, StartRetryable, StartTerminal
 from specsweep.k8s.fleet import Fleet, Pace
 from specsweep.k8s.jobs import finish, submit
 from specsweep.k8s.names import SWEEP
+from specsweep.k8s.outcomes import GAVE_UP
 from specsweep.k8s.verdict import Budgets
 from specsweep.k8s.watch import Patience
 
@@ -109,12 +110,48 @@ async def test_a_try_that_failed_is_not_the_end() -> None:
     told: list[str] = []
     async with fleet(seen.ended(1)) as (api_server, found, pods):
         running = asyncio.create_task(finish(found, SPEC, OWNER, budgets=FAR, progress=told.append))
-        while not any("another try" in text for text in told):
+        while not any("tried again" in text for text in told):
             await asyncio.sleep(0.01)
         assert not running.done()
         pods.show(SPEC.name, seen.up(started=1, ready=True))
         ends(api_server, SPEC.name, *OVER)
         await running
+
+
+async def test_a_pod_that_ended_well_is_the_end_before_its_job_says_so() -> None:
+    told: list[str] = []
+    async with fleet(seen.ended(0, "Completed")) as (api_server, found, _):
+        api_server.logs[POD] = "all 2 models are there\n"
+        await finish(found, SPEC, OWNER, budgets=FAR, progress=told.append)
+    assert not any("again" in text or "cause" in text for text in told)
+
+
+async def test_a_program_that_gives_up_is_not_tried_again() -> None:
+    told: list[str] = []
+    async with fleet(seen.ended(2)) as (api_server, found, _):
+        api_server.logs[POD] = "noise\nNo matching distribution found for tiny\n"
+        with pytest.raises(StartTerminal, match="No matching distribution") as raised:
+            await finish(found, prefetch(grace_s=0, final_codes=(2,)), OWNER, budgets=FAR, progress=told.append)
+    assert raised.value.kind == GAVE_UP
+    assert "noise" not in raised.value.message
+    assert not [line for line in told if "another try" in line]
+
+
+async def test_tries_with_the_same_end_are_told_once() -> None:
+    told: list[str] = []
+    async with fleet(seen.ended(1)) as (api_server, found, pods):
+        api_server.logs[POD] = "Connection reset by peer\n"
+        running = asyncio.create_task(finish(found, SPEC, OWNER, budgets=FAR, progress=told.append))
+        await shown(api_server)
+        for state in (seen.up(started=1, ready=False), seen.ended(1), seen.up(started=1, ready=False), seen.ended(1)):
+            asked = len(api_server.requests)
+            pods.show(SPEC.name, state)
+            while len(api_server.requests) < asked + 2:
+                await asyncio.sleep(0.01)
+        ends(api_server, SPEC.name, *OVER)
+        await running
+    assert told.count("ended with code 1: Connection reset by peer; it is tried again") == 1
+    assert "waits for its health path to answer" in told
 
 
 async def test_after_the_last_try_it_fails_with_its_log() -> None:

@@ -53,12 +53,12 @@ async def test_a_cluster_that_has_all() -> None:
         api_server.put("secrets", {"metadata": {"name": "hub"}, "data": {"token": "c2VjcmV0"}})
         api_server.put("localqueues", with_condition("gpus", "Active", "True"))
         api_server.put("rayclusters", with_condition("ray", "HeadPodReady", "True"))
-        needs = Needs(gpus={"NVIDIA-B200": 8}, claims=("weights",), secrets=("hub",), queue="gpus", ray_cluster="ray")
+        needs = Needs(gpus={"NVIDIA-B200": 8}, claims=("weights",), secrets={"hub": "token"}, queue="gpus", ray_cluster="ray")
         facts = await survey(api, needs)
         (asked,) = api_server.seen("GET", "/secrets/hub")
     assert {fact.state for fact in facts} == {"there"}
     assert of(facts, "API server")[1] == "Kubernetes v1.37.2, namespace bench"
-    assert of(facts, "GPU nodes")[1] == "NVIDIA-B200: 2 nodes with 16 GPUs; NVIDIA-L4: 1 nodes with 1 GPUs"
+    assert of(facts, "GPU nodes")[1] == "NVIDIA-B200: 2 nodes with 16 GPUs; NVIDIA-L4: 1 node with 1 GPU"
     assert "PartialObjectMetadata" in asked.headers["Accept"], "the secret's values are not asked for"
 
 
@@ -67,23 +67,37 @@ async def test_a_cluster_that_lacks_things() -> None:
         api_server.put("nodes", node("a", "NVIDIA-L4", 1))
         api_server.put("nodes", node("b", "NVIDIA-B200", 8, ready=False))
         api_server.put("nodes", node("c", "NVIDIA-B200", 8, cordoned=True))
-        api_server.put("persistentvolumeclaims", claim("weights", "ReadWriteOnce"))
+        api_server.put("persistentvolumeclaims", claim("weights", "ReadWriteOnce", phase="Pending"))
+        api_server.put("persistentvolumeclaims", claim("results", "ReadWriteOnce"))
         api_server.put("persistentvolumeclaims", claim("lost", "ReadWriteMany", phase="Lost"))
         api_server.put("localqueues", with_condition("gpus", "Active", "False", "Can't submit new workloads to clusterQueue"))
-        needs = Needs(gpus={"NVIDIA-B200": 8}, claims=("weights", "lost", "none"), secrets=("hub",), queue="gpus", ray_cluster="ray")
+        needs = Needs(
+            gpus={"NVIDIA-B200": 8},
+            claims=("weights", "lost", "none", "results"),
+            shared_claims=("weights",),
+            secrets={"hub": "token"},
+            queue="gpus",
+            ray_cluster="ray",
+        )
         facts = await survey(api, needs)
     assert of(facts, "GPU NVIDIA-B200") == (
         "missing",
-        "no ready node has the label nvidia.com/gpu.product=NVIDIA-B200; there is NVIDIA-L4: 1 nodes with 1 GPUs",
+        "no ready node has the label nvidia.com/gpu.product=NVIDIA-B200; there is NVIDIA-L4: 1 node with 1 GPU",
     )
-    assert of(facts, "volume weights") == ("doubtful", "its access modes are ReadWriteOnce: only one node can load from it at a time")
+    assert of(facts, "volume weights") == ("doubtful", "Pending, ReadWriteOnce: only one node can load from it at a time")
+    assert of(facts, "volume results") == ("there", "Bound, ReadWriteOnce"), "nothing is loaded from it"
     assert of(facts, "volume lost")[0] == "doubtful"
     assert of(facts, "volume none")[0] == "missing"
     assert of(facts, "secret hub")[0] == "missing"
-    assert "kubectl create secret" in of(facts, "secret hub")[1]
+    assert of(facts, "secret hub")[1] == (
+        "there is none of that name in namespace bench: kubectl -n bench create secret generic hub --from-file=token=FILE"
+    )
     assert of(facts, "queue gpus")[0] == "doubtful"
     assert "Can't submit new workloads" in of(facts, "queue gpus")[1]
-    assert of(facts, "Ray cluster ray")[0] == "missing"
+    assert of(facts, "Ray cluster ray") == (
+        "missing",
+        "namespace bench has no RayCluster of that name: kubectl -n bench get rayclusters",
+    )
 
 
 @pytest.mark.parametrize(("product", "what"), [("NVIDIA-B200", "GPU NVIDIA-B200"), ("", "GPU")])
@@ -106,7 +120,7 @@ async def test_what_a_namespaced_role_does_not_show_is_hidden_and_the_rest_is_to
     async with connected() as (api_server, api):
         hides(api_server, "nodes", "secrets")
         api_server.put("persistentvolumeclaims", claim("weights", "ReadWriteMany"))
-        facts = await survey(api, Needs(claims=("weights",), secrets=("hub",)))
+        facts = await survey(api, Needs(claims=("weights",), secrets={"hub": "token"}))
     assert of(facts, "GPU nodes") == ("hidden", "not visible with this Role")
     assert of(facts, "secret hub") == ("hidden", "not visible with this Role")
     assert of(facts, "volume weights")[0] == "there"

@@ -9,7 +9,9 @@ import pytest
 from plan_samples import ids, plan_of, write_groups
 
 from specsweep.orchestrator import cost
-from specsweep.orchestrator.points import Plan, Session
+from specsweep.orchestrator.plan import nothing_left
+from specsweep.orchestrator.points import Dropped, Plan, Session
+from specsweep.orchestrator.rules import NONE_HAS_NO_DRAFT
 
 
 def arms(plan: Plan) -> list[str]:
@@ -125,3 +127,10 @@ def test_a_large_grid_makes_every_point_once_and_no_more_sessions_than_engine_st
     assert slots == {8, 32, 128}
     assert len(plan.sessions) == len(slots) * 6
     assert all(p.baseline_id is not None for p in plan.points if not p.is_baseline)
+
+
+def test_an_empty_grid_names_the_mistake_that_all_cells_share() -> None:
+    remark = Dropped({}, NONE_HAS_NO_DRAFT, "drafter none has no draft length")
+    cells = [Dropped({}, "a", f"{own}cluster.image is not set; name it") for own in ("", "engine x has no y; ")]
+    assert nothing_left([remark, *cells]) == "cluster.image is not set; name it"
+    assert nothing_left([remark, Dropped({}, "a", "one"), Dropped({}, "b", "two")]) == "no point is left. one / two"

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from store_samples import axes, measurement, plan, record, trace
 
 from specsweep.orchestrator import cli
 from specsweep.orchestrator.cli.selection import only_sweep
+from specsweep.orchestrator.cli.status_page import page
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.store import Store
 from specsweep.orchestrator.sweep_status import SweepStatus, sweep_status
@@ -32,6 +34,13 @@ def store(tmp_path: Path) -> Store:
 def land(store: Store, values: dict[str, Any], **more: Any) -> None:
     measured = None if more.get("status") == "failed" else measurement(drafter=values["drafter"], valid=more.pop("valid", True))
     store.commit(record(values, **more), measured, trace())
+
+
+def shown(status: SweepStatus) -> str:
+    console = Console(width=160)
+    with console.capture() as text:
+        console.print(page([status], {}, detail=True))
+    return text.get()
 
 
 def look(store: Store, writer: dict[str, Any] | None = None, now: datetime = NOW) -> SweepStatus:
@@ -230,3 +239,25 @@ def test_the_command_that_measures_invalid_points_again_is_named(store: Store, c
     assert look(store).measure_invalid == f"specsweep run store={store.root} rerun=invalid"
     assert cli.main(["status", "demo", f"store={store.root}"]) == 0
     assert "rerun=invalid" in capsys.readouterr().out
+
+
+def test_what_failed_before_a_run_is_to_be_repeated_and_not_failed(store: Store) -> None:
+    for values in GRID[:2]:
+        land(store, values, status="failed", error={"kind": "EngineTerminal", "message": "no such model"})
+    store.event("demo", "run_started", t_utc="2099-11-30T11:00:00Z")  # after the samples
+    running = look(store, writer=WRITER)
+    assert (running.state, running.failed, running.missing, running.repeat, running.problems) == ("running", 0, 4, 2, ())
+    assert "4 missing (2 of them to repeat: failed before)" in shown(running)
+    store.event("demo", "run_finished")
+    stopped = look(store)
+    assert (stopped.failed, stopped.repeat) == (2, 0)
+
+
+def test_points_with_one_cause_are_one_row_and_nothing_is_foretold_where_none_could_be_measured(store: Store) -> None:
+    for values in GRID:
+        land(store, values, status="failed", error={"kind": "EngineTerminal", "message": "no such model"})
+    text = shown(look(store))
+    assert text.count("no such model") == 1
+    assert "4 points: " in text
+    assert "no point could be measured" in text
+    assert "to run" not in text

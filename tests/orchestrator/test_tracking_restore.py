@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from store_samples import axes, measurement, record, trace
-from tracking_samples import client, land
+from tracking_samples import client, land, parent
 
 from specsweep.orchestrator import cli, identity, tracking, tracking_restore
 from specsweep.orchestrator.errors import TrackingError
@@ -149,6 +149,21 @@ def test_the_command(full: Store, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["sync", f"store={tmp_path / 'b'}", "--from-mlflow", "--uri", uri]) == 2
     assert cli.main(["status", "demo", f"store={tmp_path / 'b'}"]) == 0
     assert "3 of 3 points measured" in capsys.readouterr().out
+
+
+def test_the_report_is_kept_at_the_sweeps_run_once_and_can_be_made_from_what_came_back(
+    full: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = tracking.tracking_uri(full)
+    assert cli.main(["report", "demo", f"store={full.root}"]) == 0
+    page = full.sweep_dir("demo") / "report.html"
+    sync(full, "demo")
+    run = parent(uri)
+    kept = client(uri).download_artifacts(run.info.run_id, "report.html", str(tmp_path))
+    assert Path(kept).read_bytes() == page.read_bytes()
+    assert cli.main(["sync", "demo", f"store={tmp_path / 'b'}", "--from-mlflow", "--uri", uri]) == 0
+    assert cli.main(["report", "demo", f"store={tmp_path / 'b'}"]) == 0
+    assert (tmp_path / "b/sweeps/demo/report.html").exists()
 
 
 def test_mlflow_away(tmp_path: Path, closed_port: int) -> None:

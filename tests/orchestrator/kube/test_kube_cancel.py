@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,16 @@ async def test_all_of_it_goes_and_others_stay(api_server: Server, specsweep: Com
     told = capsys.readouterr()
     assert "smoke: ended, 6 objects are gone" in told.out
     assert "`specsweep submit` with the same words goes on" in told.out
+
+
+async def test_what_went_as_json(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = await started(api_server, specsweep)
+    capsys.readouterr()
+    assert await specsweep("cancel", "smoke", "cluster=kubernetes", "--json") == 0
+    await pods.stop()
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sweep"], told["left"]) == ("smoke", [])
+    assert told["removed"] > 0
 
 
 async def test_what_stays_is_named(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:

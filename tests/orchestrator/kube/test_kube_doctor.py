@@ -39,7 +39,7 @@ async def test_a_cluster_that_has_all(api_server: Server, specsweep: Command, ca
     found = await findings(specsweep, capsys, *GPUS, "cluster.weights.claim=w", "cluster.hub_token.secret=hub")
     assert all(ok for ok, _, _ in found.values())
     assert found["context"][2] == "lab, namespace bench"
-    assert found["GPU nodes"][2] == "NVIDIA-B200: 1 nodes with 8 GPUs"
+    assert found["GPU nodes"][2] == "NVIDIA-B200: 1 node with 8 GPUs"
     assert "Service, Job" in found["dry run of engine sim, tiny"][2]
     assert found["dry run of the sweep's Job"][0]
     assert "load" not in found, "this machine has nothing to do with it"

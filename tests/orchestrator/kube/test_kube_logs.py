@@ -53,6 +53,16 @@ async def test_what_there_is_is_named(api_server: Server, specsweep: Command, ca
     assert await specsweep("logs", "fig7") == 2
 
 
+async def test_a_sweep_or_a_namespace_that_is_not_there_is_named(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await specsweep("logs", "nosuch", "cluster=kubernetes") == 2
+    assert "sweep 'nosuch' is not in namespace bench; sweeps there: none" in capsys.readouterr().err
+    for command in ("logs", "status"):
+        assert await specsweep(command, "fig7", "cluster=kubernetes", "cluster.namespace=nowhere") == 2
+        assert "there is no namespace nowhere in this cluster" in capsys.readouterr().err
+
+
 async def test_following_goes_on_after_a_lost_connection(
     api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from k8s_fake_api import Pods, Server
-from k8s_pods import condition, up
+from k8s_pods import condition, ended, up
 from plan_samples import plan_of
 
 from specsweep.k8s.names import object_name
@@ -18,6 +18,7 @@ from specsweep.orchestrator import models
 from specsweep.orchestrator.kube import prefetch
 from specsweep.orchestrator.kube.prefetch import Wanted, models_of
 from specsweep.orchestrator.kube.specs import fingerprint
+from specsweep.orchestrator.kube.submission import job_name
 from specsweep.orchestrator.model_sources import snapshot_sha256
 from specsweep.orchestrator.preparation import Preparation
 
@@ -166,7 +167,47 @@ async def test_the_command_waits_for_the_download_and_tells_how_far_it_is(
     assert [mount.get("readOnly") for mount in main["volumeMounts"] if mount["mountPath"] == "/weights"] == [False]
     told = capsys.readouterr()
     assert "12.30 GB so far" in told.err
-    assert "models are on volume weights" in told.out
+    assert "fig7: 1 model is on volume weights" in told.out
+
+
+async def test_a_model_that_cannot_be_had_is_told_once_without_objects(
+    api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api_server.put("persistentvolumeclaims", {"metadata": {"name": "weights"}, "spec": {"accessModes": ["ReadWriteMany"]}})
+    pods = Pods(api_server, ended(2))
+    name = object_name("prefetch-fig7", fingerprint("fig7"))
+    api_server.logs[f"{name}-x7k2p"] = "1 of 1 models could not be had: target tiny: No matching distribution found for tiny\n"
+    assert await specsweep("prefetch", "sweep=smoke", "engine=sim", *WORDS) == 2
+    await pods.stop()
+    told = capsys.readouterr().err
+    assert told.count("No matching distribution") == 1
+    assert "no known cause" not in told
+    assert '"kind"' not in told
+    (rule,) = [r for r in api_server.objects["jobs", name]["spec"]["podFailurePolicy"]["rules"] if r["action"] == "FailJob"]
+    assert rule["onExitCodes"]["values"] == [2], "nor does the Job try again when nobody waits for it"
+
+
+@pytest.mark.parametrize("first", ["prefetch", "submit"])
+async def test_a_download_goes_with_its_sweep(api_server: Server, specsweep: Command, first: str) -> None:
+    api_server.put("persistentvolumeclaims", {"metadata": {"name": "weights"}, "spec": {"accessModes": ["ReadWriteMany"]}})
+    pods = Pods(api_server, ended(0, "Completed"))
+    words = ("sweep=smoke", "engine=sim", *WORDS)
+    for command in ("prefetch", "submit") if first == "prefetch" else ("submit", "prefetch"):
+        assert await specsweep(command, *words) == 0
+    await pods.stop()
+    sweep_job = api_server.objects["jobs", job_name("fig7")]["metadata"]["uid"]
+    name = object_name("prefetch-fig7", fingerprint("fig7"))
+    for kind in ("jobs", "configmaps"):
+        assert [owner["uid"] for owner in api_server.objects[kind, name]["metadata"]["ownerReferences"]] == [sweep_job]
+
+
+async def test_what_was_fetched_as_json(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    api_server.put("persistentvolumeclaims", {"metadata": {"name": "weights"}, "spec": {"accessModes": ["ReadWriteMany"]}})
+    pods = Pods(api_server, ended(0, "Completed"))
+    assert await specsweep("prefetch", "sweep=smoke", "engine=sim", *WORDS, "--json") == 0
+    await pods.stop()
+    told = json.loads(capsys.readouterr().out)
+    assert (told["volume"], told["models"]) == ("weights", ["target tiny"])
 
 
 @pytest.mark.parametrize(

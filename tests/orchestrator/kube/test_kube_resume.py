@@ -54,7 +54,7 @@ async def test_a_job_that_runs_is_left_alone(api_server: Server, specsweep: Comm
 
 async def test_what_says_nothing_cannot_be_resumed(api_server: Server, specsweep: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert await specsweep("resume", "smoke", "cluster=kubernetes") == 2
-    assert "sweep smoke has no Job in namespace bench; `specsweep submit`" in capsys.readouterr().err
+    assert "after `cancel`, `specsweep submit` with the words it was started with" in capsys.readouterr().err
     name = submission.job_name("smoke")
     api_server.put("jobs", {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": {"spec": {}}}})
     assert await specsweep("resume", "smoke", "cluster=kubernetes") == 2
