@@ -38,13 +38,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests in flight over the window; a gap between two requests of one slot up to ``tolerance_ms`` is bridged."""
+    """Requests in flight over the window; a gap between two requests of one slot up to ``tolerance_ms`` is bridged, and every gap between
+    two turns of a conversation."""
 
     floor: int
     ceiling: int
     tolerance_ms: float
     longest_gap_ms: float
     idle_share: float  # of slot time that was spent in gaps between requests
+    turn_gap_longest_ms: float = 0.0  # between two turns of one conversation; such gaps are in none of the figures above
+    turn_gap_share: float = 0.0  # of slot time that was spent in them
+    between_turns: int = 0  # slots at most that were in one at the same time
 
 
 def steady_window(trace: PointTrace) -> Window:
@@ -52,7 +56,7 @@ def steady_window(trace: PointTrace) -> Window:
     if not trace.requests:
         raise ValueError("the trace holds no request: nothing was sent on this point")
     main = [r for r in trace.requests if r.phase == "main"]
-    wave = [r for r in trace.requests if r.phase == "ramp"] or sorted(main, key=lambda r: r.t_send_ns)[: trace.batch_size]
+    wave = [r for r in trace.requests if r.phase == "ramp" and not r.turn] or sorted(main, key=lambda r: r.t_send_ns)[: trace.batch_size]
     opens = max(_first_token(r) for r in wave)
     closes = min((a.t_queue_empty_ns for a in trace.actors), default=max(r.t_send_ns for r in trace.requests))
     whole_open = min(r.t_send_ns for r in trace.requests)
@@ -89,19 +93,38 @@ def in_flight(trace: PointTrace, window: Window) -> InFlight:
     end = np.array([_end(r) for r in requests], dtype=np.int64)
     tolerance = max(MIN_SEND_GAP_NS, SEND_GAP_SHARE * float(np.median(end - send)))
     bridged = end.copy()
-    gaps = []
+    gaps, turn_gaps = [], []
     for previous, following in _slot_neighbours(requests):
         gap = int(send[following] - end[previous])
         if requests[following].turn > 0:  # between two turns of a conversation the answer is parsed: that is not a missing request
             bridged[previous] = max(bridged[previous], send[following])
+            if window.open_ns <= send[following] and end[previous] <= window.close_ns:
+                turn_gaps.append((end[previous], max(end[previous], send[following])))
         elif window.open_ns <= send[following] and end[previous] <= window.close_ns:  # also a gap that lies across the opening
             gaps.append(gap)
             if gap <= tolerance:
                 bridged[previous] = max(bridged[previous], send[following])
     floor = _levels(send, bridged, window).min()
     ceiling = _levels(send, end, window).max()
-    idle = sum(max(g, 0) for g in gaps) / (trace.batch_size * max(window.close_ns - window.open_ns, 1))
-    return InFlight(int(floor), int(ceiling), tolerance / 1e6, max(gaps, default=0) / 1e6, float(idle))
+    slot_time = trace.batch_size * max(window.close_ns - window.open_ns, 1)
+    idle = sum(max(g, 0) for g in gaps) / slot_time
+    return InFlight(
+        int(floor),
+        int(ceiling),
+        tolerance / 1e6,
+        max(gaps, default=0) / 1e6,
+        float(idle),
+        *_between_turns(turn_gaps, slot_time, window),
+    )
+
+
+def _between_turns(gaps: Sequence[tuple[int, int]], slot_time: int, window: Window) -> tuple[float, float, int]:
+    """The longest gap in ms, the share of slot time, and the most at once."""
+    if not gaps:
+        return 0.0, 0.0, 0
+    starts, ends = np.array(gaps, dtype=np.int64).T
+    lengths = ends - starts
+    return float(lengths.max()) / 1e6, float(lengths.sum() / slot_time), int(_levels(starts, ends, window).max())
 
 
 def _slot_neighbours(requests: Sequence[RequestTrace]) -> list[tuple[int, int]]:
@@ -142,4 +165,6 @@ def describe(window: Window, flight: InFlight) -> dict[str, Any]:
         "send_gap_tolerance_ms": flight.tolerance_ms,
         "send_gap_longest_ms": flight.longest_gap_ms,
         "slot_idle_share": flight.idle_share,
+        "turn_gap_longest_ms": flight.turn_gap_longest_ms,
+        "turn_gap_share": flight.turn_gap_share,
     }

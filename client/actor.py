@@ -10,14 +10,18 @@ import asyncio
 import os
 from collections.abc import Sequence
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from specsweep.client.dialects import dialect as find_dialect
 from specsweep.client.event_loop import new_loop
 from specsweep.client.host import Host, this_host
-from specsweep.client.load import KeepAlive, Load, LoadSpec, Sent
+from specsweep.client.load import KeepAlive, Load, LoadSpec, Sent, new_worker
 from specsweep.client.trace import Exchange, PlannedRequest, PointTrace, RequestTrace, to_table
+
+if TYPE_CHECKING:
+    from specsweep.client.turn_worker import TurnWorker
 
 
 class ClientActor:
@@ -26,6 +30,7 @@ class ClientActor:
         self._runner = asyncio.Runner(loop_factory=new_loop)
         self._load: Load | None = None
         self._keep_alive: dict[str, KeepAlive] = {}  # by base URL: what one point learnt of a server serves the next
+        self._worker: TurnWorker | None = None  # from the first conversation on; it ends with this process
         self._result: tuple[list[Sent], PointTrace] | None = None
 
     def who(self) -> tuple[Host, int]:
@@ -37,9 +42,11 @@ class ClientActor:
         return monotonic_ns()
 
     def prepare(self, spec: LoadSpec) -> int:
-        """Opens the connections; returns how many are open."""
+        """Opens the connections; returns how many are open. Raises ``WorkloadError`` if later turns cannot be prepared on this host."""
         self._result = None
-        self._load = Load(spec, self._keep_alive.setdefault(spec.base_url, KeepAlive()))
+        if spec.has_conversations and self._worker is None:
+            self._worker = new_worker()
+        self._load = Load(spec, self._keep_alive.setdefault(spec.base_url, KeepAlive()), self._worker if spec.has_conversations else None)
         return self._runner.run(self._load.prepare())
 
     def run(self, start_at_ns: int) -> None:
@@ -83,6 +90,14 @@ def read_sent(sent: Sequence[Sent], *, actor: int, dialect: str, draft_length: i
                 connect_ns=exchange.connect_ns,
                 attempts=exchange.attempts,
                 ended=exchange.ended,
+                sub_category=planned.sub_category,
+                difficulty=planned.difficulty,
+                source=planned.source,
+                isl_o200k=planned.isl_o200k,
+                isl_target=planned.isl_target,
+                padding_share=planned.padding_share,
+                repeated_share=planned.repeated_share,
+                gap_ns=exchange.gap_ns,
                 read=wire.read(exchange, draft_length=draft_length, n_prompt=planned.n_prompt if wire.takes_ids else None),
             )
         )

@@ -1,8 +1,10 @@
 """The closed loop of one client process: exactly ``slots`` requests in flight until there are none left to start.
 
 A slot is a coroutine with a connection of its own. It takes the next planned request, sends it, waits for its end, and takes
-the next; so the number in flight is a property of the structure and not of a counter. Turns of one conversation, which must
-follow each other, will be sent by one slot before it takes the next conversation.
+the next; so the number in flight is a property of the structure and not of a counter. A conversation of several turns stays in its
+slot to the end: between two turns another process (:mod:`specsweep.client.turn_worker`) makes the next request of the answer, and the slot
+only waits for it. The gap is recorded with the request. A turn that fails ends its conversation; those that would have followed are
+recorded as not sent.
 
 Nothing here parses, encodes or decides while requests are in flight. Connections (TCP and TLS) are opened before the common
 start, request bodies are complete, the garbage collector rests, and heads are split when the window is over. A failing request
@@ -29,11 +31,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 from specsweep.client.lag import Lag, LagProbe
 from specsweep.client.protocol import Address, Answer, Connection, connect, parse_base_url, request_head
 from specsweep.client.trace import ActorReport, Exchange, PlannedRequest
 from specsweep.client.wire import split_head
+
+if TYPE_CHECKING:  # loaded where there are later turns, not by clients of single turns
+    from specsweep.client.conversation import ChatRecipe
+    from specsweep.client.turn_worker import TurnWorker
 
 _CONNECTS_AT_ONCE = 64  # below the usual listen backlog of 100: a dropped SYN costs a second
 _REFUSED_PAUSE_S = 0.05
@@ -53,6 +60,11 @@ class LoadSpec:
     actor: int = 0
     connect_timeout_s: float = 10.0
     lag_period_s: float = 0.005
+    chat: ChatRecipe | None = None  # how later turns are made; needed if a request has any
+
+    @property
+    def has_conversations(self) -> bool:
+        return any(planned.turns for planned in self.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +97,22 @@ class _Outcome:
     answer: Answer
     connect_ns: int
     attempts: int
+    gap_ns: int = 0
 
 
 class Load:
     """One closed loop: :meth:`prepare` opens the connections, :meth:`run` sends everything once and reports.
 
-    ``keep_alive``: what earlier loads found out about this server, and what this one adds.
+    ``keep_alive``: what earlier loads found out about this server, and what this one adds. ``worker``: makes the requests of later turns.
     """
 
-    def __init__(self, spec: LoadSpec, keep_alive: KeepAlive | None = None) -> None:
+    def __init__(self, spec: LoadSpec, keep_alive: KeepAlive | None = None, worker: TurnWorker | None = None) -> None:
         if spec.slots < 1:
             raise ValueError(f"slots={spec.slots}: must be at least 1")
         if spec.stall_s <= 0:
             raise ValueError(f"stall_s={spec.stall_s}: must be positive")
+        if spec.has_conversations and (spec.chat is None or worker is None):
+            raise ValueError("requests hold conversations of several turns, which need a recipe (chat) and a worker that follows it")
         self._spec = spec
         self._address = parse_base_url(spec.base_url)
         self._tls = tls_context(self._address)
@@ -107,11 +122,17 @@ class Load:
         self._t_queue_empty_ns = 0
         self._connections = 0
         self._keep_alive = KeepAlive() if keep_alive is None else keep_alive
+        self._worker = worker
         self._refused_in_a_row = 0
         self._given_up = ""  # why nothing more is sent
 
     async def prepare(self) -> int:
-        """Opens one connection a slot; returns how many could be opened. One that could not is tried again when it is needed."""
+        """Opens one connection a slot; returns how many could be opened. One that could not is tried again when it is needed.
+
+        With conversations of several turns the worker is made ready first; raises what :meth:`TurnWorker.begin` does.
+        """
+        if self._worker is not None and self._spec.chat is not None and self._spec.has_conversations:
+            await self._worker.begin(self._spec.chat, self._spec.requests)
         at_once = asyncio.Semaphore(_CONNECTS_AT_ONCE)
 
         async def open_one(slot: _Slot) -> None:
@@ -128,7 +149,7 @@ class Load:
         with _collector_at_rest():
             await asyncio.sleep(max(0, start_at_ns - monotonic_ns()) / 1e9)
             watch = asyncio.create_task(self._watch_stalls())
-            started_ns, cpu_s = monotonic_ns(), _cpu_s()
+            started_ns, cpu_s, worker_s = monotonic_ns(), _cpu_s(), self._worker_s
             probe.start()
             try:
                 await asyncio.gather(*(self._run_slot(slot) for slot in self._slots))
@@ -137,7 +158,7 @@ class Load:
                 watch.cancel()
                 self._close()
             wall_s, cpu_s = (monotonic_ns() - started_ns) / 1e9, _cpu_s() - cpu_s
-        return self._sent(), self._report(started_ns, wall_s, cpu_s, lag)
+        return self._sent(), self._report(started_ns, wall_s, cpu_s, self._worker_s - worker_s, lag)
 
     # -- in the window
 
@@ -145,7 +166,34 @@ class Load:
         spec = self._spec
         while (planned := self._next()) is not None:
             head = request_head(self._address, spec.path, spec.headers, len(planned.body))
-            self._outcomes.append(await self._exchange(slot, planned, head + planned.body))
+            outcome = await self._exchange(slot, planned, head + planned.body)
+            self._outcomes.append(outcome)
+            if planned.turns:
+                await self._run_later_turns(slot, outcome)
+
+    async def _run_later_turns(self, slot: _Slot, last: _Outcome) -> None:
+        spec, first, worker = self._spec, last.planned, self._worker
+        assert spec.chat is not None
+        assert worker is not None
+        for turn in range(1, len(first.turns) + 1):
+            made = await worker.next_turn(first, turn, last.planned.n_prompt, last.answer)
+            if isinstance(made, str):
+                return self._leave_out(first, turn, slot.number, made)
+            n_prompt, body = made
+            later = first.later(turn, n_prompt=n_prompt, max_tokens=spec.chat.sampling.max_tokens, body=body)
+            head = request_head(self._address, spec.path, spec.headers, len(body))
+            ended_ns = last.answer.t_end_ns
+            last = await self._exchange(slot, later, head + body)
+            last.gap_ns = last.answer.t_send_ns - ended_ns
+            self._outcomes.append(last)
+
+    def _leave_out(self, first: PlannedRequest, turn: int, slot: int, why: str) -> None:
+        """Records ``turn`` and all after it as not sent. ``why``: how an unsent exchange ended."""
+        now, max_tokens = monotonic_ns(), first.max_tokens if self._spec.chat is None else self._spec.chat.sampling.max_tokens
+        for left in range(turn, len(first.turns) + 1):
+            planned = first.later(left, n_prompt=-1, max_tokens=max_tokens, body=b"")
+            ended = why if left == turn else f"not_sent: turn {left - 1} of this conversation was not sent"
+            self._outcomes.append(_Outcome(planned, slot, Answer(now, now, [], ended), 0, 0))
 
     def _next(self) -> PlannedRequest | None:
         if self._given_up or not self._queue:
@@ -218,10 +266,15 @@ class Load:
         for planned in self._queue:
             now = monotonic_ns()
             self._outcomes.append(_Outcome(planned, -1, Answer(now, now, [], f"connect: {self._given_up}"), 0, 0))
+            self._leave_out(planned, 1, -1, "not_sent: turn 0 of this conversation was not sent")
         self._queue.clear()
         return [Sent(o.planned, o.slot, _exchange_of(o)) for o in self._outcomes]
 
-    def _report(self, started_ns: int, wall_s: float, cpu_s: float, lag: Lag) -> ActorReport:
+    @property
+    def _worker_s(self) -> float:
+        return 0.0 if self._worker is None else self._worker.cpu_s
+
+    def _report(self, started_ns: int, wall_s: float, cpu_s: float, worker_cpu_s: float, lag: Lag) -> ActorReport:
         return ActorReport(
             actor=self._spec.actor,
             host=platform.node(),
@@ -237,6 +290,7 @@ class Load:
             lag_samples=lag.samples,
             connections=self._connections,
             retries=sum(o.attempts == 2 for o in self._outcomes),
+            worker_cpu_s=worker_cpu_s,
         )
 
 
@@ -254,9 +308,21 @@ class _Slot:
 
 async def run_load(spec: LoadSpec, start_at_ns: int = 0) -> tuple[list[Sent], ActorReport]:
     """:class:`Load` in one go: connections first, then everything that is planned."""
-    load = Load(spec)
-    await load.prepare()
-    return await load.run(start_at_ns)
+    worker = new_worker() if spec.has_conversations else None
+    load = Load(spec, worker=worker)
+    try:
+        await load.prepare()
+        return await load.run(start_at_ns)
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+def new_worker() -> TurnWorker:
+    """The process itself starts as it is first made ready for a load."""
+    from specsweep.client.turn_worker import TurnWorker  # with tokenizers behind it: not for clients of single turns
+
+    return TurnWorker()
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:
@@ -276,6 +342,7 @@ def _exchange_of(outcome: _Outcome) -> Exchange:
         t_end_ns=answer.t_end_ns,
         connect_ns=outcome.connect_ns,
         attempts=outcome.attempts,
+        gap_ns=outcome.gap_ns,
     )
 
 

@@ -5,6 +5,11 @@ for several rounds: the engine would see waves and not a steady batch. So the fi
 spread evenly up to the full one, and a prompt that is never measured. The main phase follows: every prompt once, in the given
 order, and then round again until the plan is long enough for a steady window. ``pass_index`` keeps the first round apart,
 because acceptance is taken from it alone: each prompt exactly once and none of them cut short.
+
+A prompt of several turns is one entry of the plan, and is dealt, cycled and counted as one: a conversation stays in one slot, and a
+steady window takes so many fillings of a slot, not so many turns. (Were turns counted, 64 slots and conversations of five turns would
+get 52 conversations: the queue would be empty before every slot has its first.) In the ramp only the first turn has a staggered cap,
+which is enough to bring the slots out of step. Each turn has an index of its own: an entry's later turns take those that follow it.
 """
 
 from __future__ import annotations
@@ -35,8 +40,9 @@ def plan_requests(
 ) -> list[PlannedRequest]:
     """``batch_size`` ramp requests, then max(len(main), requests_per_slot · batch_size) main ones, indexed from 0.
 
-    ``stateful``: the drafter learns from earlier answers, so no prompt is sent twice. Raises ``ValueError`` if there are too
-    few prompts for that, if there is no prompt at all, or if a prompt stands twice in or between the two lists.
+    Each begins a conversation: ``requests_per_slot`` counts conversations, and the index counts turns. ``stateful``: the drafter learns
+    from earlier answers, so no prompt is sent twice. Raises ``ValueError`` if there are too few prompts for that, if there is no prompt
+    at all, or if a prompt stands twice in or between the two lists.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: must be at least 1")
@@ -47,8 +53,11 @@ def plan_requests(
         _check_enough("ramp", len(ramp), batch_size, batch_size)
 
     bodies: dict[tuple[str, int], bytes] = {}  # a prompt that is sent again shares its body: at 32k tokens, a fifth of a megabyte
+    turns = 0
 
-    def request(index: int, prompt: Prompt, phase: Phase, pass_index: int, max_tokens: int) -> PlannedRequest:
+    def request(prompt: Prompt, phase: Phase, pass_index: int, max_tokens: int) -> PlannedRequest:
+        nonlocal turns
+        index, turns = turns, turns + 1 + len(prompt.turns)
         key = (prompt.prompt_id, max_tokens)
         if key not in bodies:
             content = prompt.ids if dialect.takes_ids else prompt.text
@@ -64,12 +73,21 @@ def plan_requests(
             n_prompt=len(prompt.ids),
             max_tokens=max_tokens,
             body=bodies[key],
+            sub_category=prompt.sub_category,
+            difficulty=prompt.difficulty,
+            source=prompt.source,
+            isl_o200k=prompt.isl_o200k,
+            isl_target=prompt.isl_target,
+            padding_share=prompt.padding_share,
+            repeated_share=prompt.repeated_share,
+            text=prompt.text if prompt.turns else "",
+            turns=prompt.turns,
         )
 
     caps = ramp_caps(batch_size, sampling.max_tokens)
-    first = [request(i, ramp[i % len(ramp)], "ramp", 0, cap) for i, cap in enumerate(caps)]
+    first = [request(ramp[i % len(ramp)], "ramp", 0, cap) for i, cap in enumerate(caps)]
     count = max(len(main), wanted)
-    rest = [request(batch_size + i, main[i % len(main)], "main", i // len(main), sampling.max_tokens) for i in range(count)]
+    rest = [request(main[i % len(main)], "main", i // len(main), sampling.max_tokens) for i in range(count)]
     return first + rest
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from specsweep.client.trace import Exchange, PlannedRequest, PointTrace
+
+if TYPE_CHECKING:
+    from specsweep.client.conversation import ChatRecipe
 
 SLOTS_PER_PROCESS = 64
 
@@ -32,6 +36,7 @@ class PointLoad:
     stall_s: float = 60.0
     record_raw: bool = False
     processes: int | None = None  # None: default_processes
+    chat: ChatRecipe | None = None  # how later turns are made; needed if a request has any
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from specsweep.client.local_ray import process_runs
 from specsweep.client.point_load import PointLoad, PointResult
 from specsweep.client.team_clocks import Clocks
 from specsweep.client.trace import PlannedRequest, from_table, join_trace
+from specsweep.client.workload.errors import WorkloadError
 
 if TYPE_CHECKING:
     from specsweep.client.actors import ClientPool
@@ -98,7 +99,8 @@ class Team:
         """Runs the closed loop over all actors and returns what they saw, on the time line of this host's CLOCK_MONOTONIC.
 
         Raises :class:`LostActor` if one ended, ``ValueError`` for a load that cannot be split, :class:`ClientsUnavailable` if Ray does
-        not start or a node runs other versions. Failed requests raise nothing; they are rows of the trace.
+        not start or a node runs other versions, ``WorkloadError`` if later turns cannot be prepared on a client's host. Failed requests
+        raise nothing; they are rows of the trace.
         """
         with self._measuring:
             processes = self._pool.processes(load.batch_size, load.processes)
@@ -215,6 +217,10 @@ class Team:
                 member = pending.pop(ref)
                 try:
                     results[ref] = ray.get(ref)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, WorkloadError):  # what the user can mend, without the actor's traceback
+                        raise error.cause from None
+                    raise
                 except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
                     raise _lost(member, "ended by abort()" if self._ended else exit_fact(str(error))) from error
             if done:
@@ -260,4 +266,4 @@ def _gone(member: Member) -> bool:
 
 
 def _spec(load: PointLoad, actor: int, slots: int, requests: Sequence[PlannedRequest]) -> LoadSpec:
-    return LoadSpec(load.endpoint.base_url, load.path, load.endpoint.headers, slots, requests, load.stall_s, actor=actor)
+    return LoadSpec(load.endpoint.base_url, load.path, load.endpoint.headers, slots, requests, load.stall_s, actor=actor, chat=load.chat)

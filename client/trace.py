@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 from specsweep.client.trace_table import require_columns
 
-TRACE_SCHEMA_VERSION = 2  # 2: reports of client processes name their clocks; 1: all of one host
+# 3: conversations of several turns, and where a prompt comes from; 2: reports of client processes name their clocks; 1: all of one host
+TRACE_SCHEMA_VERSION = 3
 
 Phase = Literal["ramp", "main"]
 Outcome = Literal["ok", "failed"]
@@ -32,9 +33,24 @@ Outcome = Literal["ok", "failed"]
 # assumed: nothing contradicts "one chunk is one step", nothing proves it; merged: chunks hold several steps and cannot be
 # split; unknown: the stream says nothing about steps.
 StepState = Literal["exact", "repaired", "assumed", "merged", "unknown"]
+# The last three are of turns that were never sent: the turn before failed, the history has become too long, or our own process failed.
 ErrorKind = Literal[
-    "", "connect", "disconnected", "stalled", "http_status", "stream_error", "empty", "no_finish", "prompt_mismatch", "protocol", "aborted"
+    "",
+    "connect",
+    "disconnected",
+    "stalled",
+    "http_status",
+    "stream_error",
+    "empty",
+    "no_finish",
+    "prompt_mismatch",
+    "protocol",
+    "aborted",
+    "not_sent",
+    "context",
+    "client",
 ]
+NOT_SENT = frozenset({"not_sent", "context", "client"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,11 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One turn that the client is to send. ``body`` is the complete, serialised JSON body: nothing is encoded in the window."""
+    """One turn that the client is to send. ``body`` is the complete, serialised JSON body: nothing is encoded in the window.
+
+    The first turn of a conversation holds the user's later words, too: ``turns``. What is sent after an answer came is a request of its
+    own, made by :meth:`later`; it has the place in the list that was kept free for it, right after the turn before.
+    """
 
     index: int  # position in the point's request list, over all actors
     prompt_id: str  # the prompt; also the cluster of every bootstrap
@@ -63,6 +83,21 @@ class PlannedRequest:
     n_prompt: int  # tokens sent
     max_tokens: int
     body: bytes
+    sub_category: str = ""
+    difficulty: str = ""
+    source: str = ""  # the data set that the prompt is from
+    isl_o200k: int = -1  # length of the first turn's bare text in o200k_base tokens; -1: not known
+    isl_target: int = -1  # and in the target's own
+    padding_share: float = 0.0  # of that text, 0 to 1
+    repeated_share: float = 0.0  # of that text, what stood in it before, 0 to 1 (client.workload.repetition)
+    text: str = ""  # the user's first words, where others follow
+    turns: tuple[str, ...] = ()  # and those that follow, one a turn
+
+    def later(self, turn: int, *, n_prompt: int, max_tokens: int, body: bytes) -> PlannedRequest:
+        """The request of a later ``turn`` (1, 2, …) of the conversation that this one begins."""
+        return dataclasses.replace(
+            self, index=self.index + turn, turn=turn, n_prompt=n_prompt, max_tokens=max_tokens, body=body, text="", turns=()
+        )
 
 
 @dataclass(slots=True)
@@ -73,10 +108,11 @@ class Exchange:
     status: int  # 0: no status line was read
     headers: list[tuple[str, str]]
     reads: list[tuple[int, bytes]]  # (t_ns, bytes) after the header, transfer coding included
-    ended: str  # "complete" | "eof" | "stalled" | "reset" | "connect: …" | "client_abort" | an error's name
+    ended: str  # "complete" | "eof" | "stalled" | "reset" | "connect: …" | "client_abort" | "not_sent: …" (NOT_SENT) | an error's name
     t_end_ns: int = 0
     connect_ns: int = 0  # TCP and TLS set-up of this request; 0 on a kept connection
     attempts: int = 1  # 2: a kept connection was dropped before its first byte and the request was sent once more
+    gap_ns: int = 0  # from the end of the turn before to the sending of this one; 0 for a first turn
 
 
 @dataclass(slots=True)
@@ -125,7 +161,7 @@ class RequestTrace:
     category: str
     phase: Phase
     pass_index: int
-    n_prompt: int
+    n_prompt: int  # tokens sent; -1: not known, or nothing was sent
     max_tokens: int
     actor: int
     slot: int
@@ -135,6 +171,14 @@ class RequestTrace:
     attempts: int
     ended: str
     read: Turn
+    sub_category: str = ""
+    difficulty: str = ""
+    source: str = ""
+    isl_o200k: int = -1  # as planned
+    isl_target: int = -1
+    padding_share: float = 0.0
+    repeated_share: float = 0.0
+    gap_ns: int = 0  # from the end of the turn before, in which our own process parsed its answer; 0 for a first turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +199,7 @@ class ActorReport:
     lag_samples: int
     connections: int
     retries: int
+    worker_cpu_s: float = 0.0  # of the process that prepared later turns, in the same time
     clock: str = ""  # which clock its stamps were taken on; "": the coordinator's own
     clock_offset_ns: int = 0  # that clock minus the coordinator's, as the window began
     clock_drift_ppm: float = 0.0  # how much faster it ran
@@ -224,6 +269,7 @@ _ROW = [(f.name, f.type) for f in dataclasses.fields(RequestTrace) if f.name != 
 _ARROW = {
     "int": pa.int64(),
     "int | None": pa.int64(),
+    "float": pa.float64(),
     "str": pa.string(),
     "bool": pa.bool_(),
     "Phase": pa.string(),
@@ -236,6 +282,16 @@ _ARROW = {
     "list[str]": pa.list_(pa.string()),
 }
 SCHEMA = pa.schema([(name, _ARROW[str(kind)]) for name, kind in _ROW])
+_ADDED: dict[str, str | int | float] = {
+    "sub_category": "",
+    "difficulty": "",
+    "source": "",
+    "isl_o200k": -1,
+    "isl_target": -1,
+    "padding_share": 0.0,
+    "repeated_share": 0.0,
+    "gap_ns": 0,
+}  # by version 3: what the rows of earlier versions hold
 _NULLABLE = frozenset(name for name, kind in _ROW if "None" in str(kind))
 _WORDS = {"phase": get_args(Phase), "outcome": get_args(Outcome), "step_state": get_args(StepState), "error_kind": get_args(ErrorKind)}
 _TURN_FIELDS = tuple(f.name for f in dataclasses.fields(Turn))
@@ -264,7 +320,6 @@ def from_table(table: pa.Table) -> PointTrace:
     raw = (table.schema.metadata or {}).get(b"specsweep")
     if raw is None:
         raise ValueError("not a specsweep trace: the metadata key 'specsweep' is missing")
-    table = require_columns(table, SCHEMA, nullable=_NULLABLE, words=_WORDS)
     try:
         head = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -273,6 +328,7 @@ def from_table(table: pa.Table) -> PointTrace:
         version = head["schema_version"]
         if version > TRACE_SCHEMA_VERSION:
             raise ValueError(f"trace schema {version} is newer than this version reads ({TRACE_SCHEMA_VERSION})")
+        table = require_columns(table, SCHEMA, nullable=_NULLABLE, words=_WORDS, absent=_ADDED if version < 3 else {})
         return _from_rows(table.to_pylist(), head)
     except KeyError as error:
         raise ValueError(f"not a whole trace: its metadata have no field {error}") from error

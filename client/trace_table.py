@@ -20,12 +20,24 @@ _TOGETHER = (
 _ALWAYS = {"chunk_tokens", "step_tokens"}
 
 
-def require_columns(table: pa.Table, schema: pa.Schema, *, nullable: Collection[str], words: Mapping[str, Sequence[str]]) -> pa.Table:
+def require_columns(
+    table: pa.Table,
+    schema: pa.Schema,
+    *,
+    nullable: Collection[str],
+    words: Mapping[str, Sequence[str]],
+    absent: Mapping[str, str | int | float] | None = None,
+) -> pa.Table:
     """``table`` with the columns of ``schema`` in their types. Raises ``ValueError`` naming the first column that is not as it must be.
 
-    ``nullable``: columns in which a value may be missing. ``words``: the values that a column of words may have.
+    ``nullable``: columns in which a value may be missing. ``words``: the values that a column of words may have. ``absent``: columns that
+    the table's version did not have, and what each of its rows is taken to hold.
     """
-    table = pa.table([_typed(table, field) for field in schema], schema=schema)
+    absent = {name: value for name, value in (absent or {}).items() if name not in table.column_names}
+    table = pa.table(
+        [pa.array([absent[field.name]] * len(table), field.type) if field.name in absent else _typed(table, field) for field in schema],
+        schema=schema,
+    )
     for field in schema:
         column = table[field.name]
         if field.name not in nullable:

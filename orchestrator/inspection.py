@@ -159,7 +159,7 @@ def _read(index: int, request: RecordedRequest, wire: Dialect, draft_length: int
         index=index,
         prompt_id=str(plan.get("prompt_id") or hashlib.sha256(words.encode()).hexdigest()[:12]),
         conversation_id=request.name,
-        turn=0,
+        turn=int(plan.get("turn") or 0),
         category="",
         phase="ramp" if plan.get("phase") == "ramp" else "main",
         pass_index=0,

@@ -16,16 +16,18 @@ from typing import Any
 
 from specsweep.analysis.measure import PointFacts, measure
 from specsweep.client.actors import Endpoint, PointLoad, PointResult, Team
+from specsweep.client.conversation import THINKING_END, ChatRecipe
 from specsweep.client.dialects import Dialect, dialect
 from specsweep.client.load_plan import plan_requests
 from specsweep.client.recording import RecordingWriter
 from specsweep.client.scrape import GaugeSampler, fetch_text
 from specsweep.client.trace import EngineCounters, PlannedRequest, PointTrace, Sampling
-from specsweep.client.workload import PromptSet
+from specsweep.client.workload import PromptSet, WorkloadError
 from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.errors import ConfigError, RequestError
 from specsweep.orchestrator.host_cpu import CpuMeter
 from specsweep.orchestrator.points import Point
+from specsweep.orchestrator.preparation import for_target
 
 IDLE_WAIT_S = 30.0
 IDLE_POLL_S = 0.05
@@ -51,7 +53,11 @@ def sampling(config: Mapping[str, Any]) -> Sampling:
 
 
 def check_context(point: Point, prompts: PromptSet) -> None:
-    """Raises ConfigError if the target's context cannot hold a prompt and its answer."""
+    """Raises ConfigError if the target's context cannot hold a prompt and its answer.
+
+    Of a conversation that is its first turn. How long the history becomes depends on the answers: a later turn that does not fit is not sent,
+    and says so in the trace.
+    """
     config = point.config
     limit, osl = config["target"].get("max_model_len"), int(config["workload"]["osl"])
     longest = max((*prompts.main, *prompts.ramp), key=lambda prompt: len(prompt.ids))
@@ -62,10 +68,44 @@ def check_context(point: Point, prompts: PromptSet) -> None:
         )
 
 
+def chat_recipe(point: Point, tokenizer: Path | None, model: str) -> ChatRecipe:
+    """How later turns of the point's conversations are made. Raises ConfigError for an engine that takes no ids, and for a field that
+    cannot be used.
+    """
+    config = point.config
+    workload = for_target(config["workload"], config["target"])
+    wire, limit, length = dialect(config["engine"]["dialect"]), config["target"].get("max_model_len"), point.axes["draft_length"]
+    if tokenizer is None or not wire.takes_ids:
+        raise ConfigError(
+            f"workload {workload['name']} has conversations of several turns, and engine {config['engine']['name']} takes texts and applies "
+            "a template of its own; use an engine that takes token ids, or prompts of one turn"
+        )
+    try:
+        return ChatRecipe(
+            tokenizer=str(tokenizer),
+            dialect=wire.name,
+            model=model,
+            sampling=sampling(config),
+            chat=bool(workload["chat"]),
+            system=str(workload.get("system") or ""),
+            template_args=dict(workload.get("template_args") or {}),
+            thinking=workload.get("thinking") or "keep",
+            thinking_end=str(workload.get("thinking_end") or THINKING_END),
+            max_model_len=int(limit) if limit else None,
+            draft_length=0 if point.is_baseline else None if length is None else int(length),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 def requests_of(point: Point, prompts: PromptSet, model: str) -> list[PlannedRequest]:
-    """Raises ConfigError if the workload has too few prompts, or one that the target's context cannot hold."""
+    """Raises ConfigError if the workload has too few prompts, one that the target's context cannot hold, or conversations of several turns
+    that cannot be had on this engine.
+    """
     config = point.config
     check_context(point, prompts)
+    if any(prompt.turns for prompt in (*prompts.main, *prompts.ramp)):
+        chat_recipe(point, Path(), model)  # refused before an engine starts, if at all
     try:
         return plan_requests(
             prompts.main,
@@ -117,11 +157,13 @@ async def until_idle(wire: Dialect, engine: RunningEngine) -> Page:
 
 
 async def measure_point(
-    point: Point, requests: list[PlannedRequest], engine: RunningEngine, team: Team, *, found: Mapping[str, Any], actors: int | None
-) -> Measured:
+    point: Point, requests: list[PlannedRequest], engine: RunningEngine, team: Team, *, found: Mapping[str, Any], actors: int | None,
+    tokenizer: Path | None = None,
+) -> Measured:  # fmt: skip
     """Raises RequestError if not one request succeeded, LostActor if a client process died; the engine's end is the caller's to find.
 
-    ``found``: what is known of the running engine (``version``, ``slots`` and ``simulated`` where it says).
+    ``found``: what is known of the running engine (``version``, ``slots`` and ``simulated`` where it says). ``tokenizer``: the target's, for
+    conversations of several turns; ConfigError if they cannot be had with it.
     """
     config = point.config
     engine_version = str(found.get("version", "unknown"))
@@ -140,11 +182,12 @@ async def measure_point(
         stall_s=float(config["measure"]["stall_seconds"]),
         record_raw=bool(config.get("record_raw")),
         processes=actors,
+        chat=chat_recipe(point, tokenizer, engine.model_name) if any(planned.turns for planned in requests) else None,
     )
     meter = CpuMeter(engine)
     async with GaugeSampler(engine.base_url, wire, headers=dict(engine.headers)) as gauges:
         result = await in_thread(team, load)
-    others = meter.others(sum(actor.cpu_s for actor in result.trace.actors if actor.host == platform.node()))
+    others = meter.others(sum(actor.cpu_s + actor.worker_cpu_s for actor in result.trace.actors if actor.host == platform.node()))
     trace = result.trace
     main = [r.read for r in trace.requests if r.phase == "main"]
     if not any(read.outcome == "ok" for read in main):
@@ -176,6 +219,8 @@ async def in_thread(team: Team, load: PointLoad) -> PointResult:
     """Measures off the loop; a cancelled wait ends the measurement."""
     try:
         return await asyncio.to_thread(team.measure, load)
+    except WorkloadError as error:
+        raise ConfigError(f"workload: {error}") from error
     except asyncio.CancelledError:
         team.abort()  # the thread ends with the clients
         raise
@@ -195,6 +240,7 @@ def recording(point: Point, wire: Dialect, found: Mapping[str, Any], raw: Any, b
             )
             writer.metrics("before", before)
             for name, planned, exchange in raw:
-                writer.request(str(name), wire.path, planned.body, exchange, plan={"phase": planned.phase, "prompt_id": planned.prompt_id})
+                plan = {"phase": planned.phase, "prompt_id": planned.prompt_id, **({"turn": planned.turn} if planned.turn else {})}
+                writer.request(str(name), wire.path, planned.body, exchange, plan=plan)
             writer.metrics("after", after)
         return path.read_bytes()

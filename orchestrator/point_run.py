@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specsweep.client.actors import ClientsUnavailable, Team
@@ -87,6 +88,7 @@ class Bench:
     team: Team
     actors: int | None  # client processes; None: by batch size
     health_path: str = "/health"
+    tokenizer: Path | None = None  # the target's, where conversations of several turns are prepared with it
     recorder_files: int = 0  # that one dump of the engine's expert recorder writes
     patience: Patience = field(default_factory=Patience)
 
@@ -204,7 +206,15 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
                 return await capture_point(
                     point, requests, bench.engine, bench.team, found=bench.env["engine"], files=files, actors=bench.actors
                 )
-            return await measure_point(point, list(requests), bench.engine, bench.team, found=bench.env["engine"], actors=bench.actors)
+            return await measure_point(
+                point,
+                list(requests),
+                bench.engine,
+                bench.team,
+                found=bench.env["engine"],
+                actors=bench.actors,
+                tokenizer=bench.tokenizer,
+            )
         except ClientsUnavailable as error:
             if tries == POINT_TRIES:
                 raise no_clients(error) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.client.dialects import dialect
-from specsweep.client.workload import PromptSet, TargetTokenizer, load_prompts, load_tokenizer, workload_hash
+from specsweep.client.workload import Prompt, PromptSet, TargetTokenizer, load_prompts, load_tokenizer, workload_hash
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.orchestrator.drafter_facts import mismatch
 from specsweep.orchestrator.engines import ModelFormat, SessionModels, launcher
@@ -22,6 +22,7 @@ from specsweep.orchestrator.models import LocalModel, ensure_model, in_format
 from specsweep.orchestrator.points import Point
 
 CONTEXT_MARGIN = 16  # tokens beside prompt and answer: templates of engines, a draft beyond the cap
+TURN_MARGIN = 64  # tokens of a later turn beside its words and its answer: what the template puts around two messages
 CONTEXT_STEP = 256  # llama.cpp pads its KV cache to this
 
 
@@ -37,6 +38,18 @@ def _engines_are_offline(config: Mapping[str, Any]) -> bool:
     volume = config["cluster"].get("weights") or {}
     filled_here = Path(str(config.get("cache"))) == Path(str(volume.get("path")))  # else nobody but a prefetch may write to it
     return config["cluster"]["kind"] == "kubernetes" and bool(volume.get("claim")) and filled_here
+
+
+def conversation_tokens(prompt: Prompt, osl: int, tokenizer: TargetTokenizer | None) -> int:
+    """Of a prompt, all that follows in its conversation, and answers of ``osl`` tokens.
+
+    A history goes through text, and a text that is no text (half of a character) can be longer than the ids that it came from; so each
+    later turn has a margin of its own, and a turn for which even that is too little fails alone.
+    """
+    if not prompt.turns or tokenizer is None:
+        return len(prompt.ids) + osl
+    later = sum(len(tokenizer.encode(text)) + osl + TURN_MARGIN for text in prompt.turns)
+    return len(prompt.ids) + osl + later
 
 
 class Preparation:
@@ -88,9 +101,7 @@ class Preparation:
     def _prompt_set(self, point: Point) -> PromptSet:
         config = point.config
         workload, isl = for_target(config["workload"], config["target"]), int(point.axes["isl"])
-        takes_ids = dialect(config["engine"]["dialect"]).takes_ids
-        form = launcher(config["engine"]["name"]).model_format
-        source = self._model("target", config["target"], form).tokenizer_path if takes_ids or config["target"].get("model") else None
+        source = self._tokenizer_source(config)
         key = (workload_hash(workload, isl), isl, source)
         if key not in self._prompts:
             try:
@@ -98,6 +109,16 @@ class Preparation:
             except WorkloadError as error:
                 raise ConfigError(str(error)) from error
         return self._prompts[key]
+
+    def tokenizer_source(self, config: Mapping[str, Any]) -> Path | None:
+        """Where the target's tokenizer is loaded from; None of a server that takes texts. Raises ConfigError as :meth:`models` does."""
+        with self._lock:
+            return self._tokenizer_source(config)
+
+    def _tokenizer_source(self, config: Mapping[str, Any]) -> Path | None:
+        if not dialect(config["engine"]["dialect"]).takes_ids and not config["target"].get("model"):
+            return None
+        return self._model("target", config["target"], launcher(config["engine"]["name"]).model_format).tokenizer_path
 
     def _tokenizer(self, source: Path | None) -> TargetTokenizer | None:
         if source is None:
@@ -110,10 +131,11 @@ class Preparation:
         return self._tokenizers[source]
 
     def context_per_slot(self, points: Iterable[Point]) -> int:
-        """Tokens of context that the longest prompt and answer of the points need, rounded up."""
+        """Tokens of context that the longest conversation of the points needs, its answers included, rounded up."""
         need = 0
         for point in points:
-            prompts = self.prompts(point)
-            longest = max(len(prompt.ids) for prompt in (*prompts.main, *prompts.ramp))
-            need = max(need, longest + int(point.config["workload"]["osl"]) + int(point.axes["draft_length"] or 0) + CONTEXT_MARGIN)
+            prompts, tokenizer = self.prompts(point), self._tokenizer(self.tokenizer_source(point.config))
+            osl, drafted = int(point.config["workload"]["osl"]), int(point.axes["draft_length"] or 0)
+            longest = max(conversation_tokens(prompt, osl, tokenizer) for prompt in (*prompts.main, *prompts.ramp))
+            need = max(need, longest + drafted + CONTEXT_MARGIN)
         return -(-need // CONTEXT_STEP) * CONTEXT_STEP

@@ -188,7 +188,18 @@ class SessionRun:
             if isinstance(about, dict) and about.get("simulated"):
                 facts["simulated"] = True
         self._env = environment(spec, facts, engine.host_facts())
-        bench = Bench(self.session, self.place, engine, self._env, self.clients, team, self.actors, spec.health_path, spec.recorder_files)
+        bench = Bench(
+            self.session,
+            self.place,
+            engine,
+            self._env,
+            self.clients,
+            team,
+            self.actors,
+            spec.health_path,
+            tokenizer=await asyncio.to_thread(self._tokenizer_of_conversations),
+            recorder_files=spec.recorder_files,
+        )
         self.ledger.progress.session(self.session, f"{_words(self.session)}: ready, warming up")
         await self._warm_up(bench)
         self.ledger.tally.started(self.session.est_start_s)
@@ -196,6 +207,10 @@ class SessionRun:
             self.ledger.progress.session(self.session, "waiting for the client processes")
         await self.clients.ready()
         return bench
+
+    def _tokenizer_of_conversations(self) -> Path | None:
+        several = any(planned.turns for requests in self._requests.values() for planned in requests)
+        return self.preparation.tokenizer_source(self.session.config) if several else None
 
     async def _warm_up(self, bench: Bench) -> None:
         engine, wire = bench.engine, dialect(self.session.config["engine"]["dialect"])

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from specsweep.client.dialects._plausible import require
-from specsweep.client.trace import ErrorKind, Exchange, Turn
+from specsweep.client.trace import NOT_SENT, ErrorKind, Exchange, Turn
 from specsweep.client.wire import Body, dechunk, header, split_events
 
 _FINISHED = ("length", "stop")
@@ -60,6 +60,9 @@ def open_stream(exchange: Exchange, turn: Turn) -> Stream | None:
 
 
 def _before_answer(ended: str) -> tuple[ErrorKind, str]:
+    ours, _, why = ended.partition(": ")
+    if ours in NOT_SENT:
+        return cast(ErrorKind, ours), why or "not sent"
     if ended.startswith("connect"):
         return "connect", ended.removeprefix("connect").lstrip(": ") or "cannot connect"
     if ended == "stalled":

@@ -88,7 +88,27 @@ def test_the_gap_between_two_turns_of_a_conversation_is_not_a_missing_request() 
     trace = run(FakeEngine(batch_size=4), PROMPTS, send_gap_ns=40_000_000)
     for r in trace.requests:
         r.turn = 0 if r.phase == "ramp" else 1
-    assert in_flight(trace, steady_window(trace)).floor == 4
+    flight = in_flight(trace, steady_window(trace))
+    assert flight.floor == 4
+    assert (flight.longest_gap_ms, flight.idle_share) == (0, 0)
+    assert flight.turn_gap_longest_ms == pytest.approx(40)
+    assert 0 < flight.turn_gap_share < 0.2
+    assert 1 <= flight.between_turns <= 4
+
+
+def test_without_conversations_nothing_is_between_turns() -> None:
+    trace = run(FakeEngine(batch_size=4), PROMPTS)
+    flight = in_flight(trace, steady_window(trace))
+    assert (flight.turn_gap_longest_ms, flight.turn_gap_share, flight.between_turns) == (0, 0, 0)
+
+
+def test_it_opens_with_the_first_turns_of_the_ramp() -> None:
+    """A later turn of a ramp conversation starts long after every slot is filled."""
+    trace = run(FakeEngine(batch_size=4), PROMPTS)
+    opens = steady_window(trace).open_ns
+    last = max(trace.requests, key=lambda r: r.t_send_ns)
+    last.phase, last.turn = "ramp", 1
+    assert steady_window(trace).open_ns == opens
 
 
 def test_one_request_too_many_shows() -> None:

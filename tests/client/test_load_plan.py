@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -139,6 +140,60 @@ def test_splitting_loses_and_doubles_nothing(batch_size: int, processes: int, ma
         assert [r.index for r in hand] == sorted(r.index for r in hand)
         share = main * size / batch_size
         assert abs(len(hand) - size - share) <= 1
+
+
+def talks(kind: str, turns: Sequence[int]) -> list[Prompt]:
+    """A prompt for each number of turns."""
+    return [
+        replace(p, turns=tuple(f"{p.prompt_id} {k}" for k in range(1, count)), source="book", difficulty="hard", sub_category="s")
+        for p, count in zip(prompts(len(turns), kind), turns, strict=True)
+    ]
+
+
+def every_turn(requests: Sequence[PlannedRequest]) -> list[PlannedRequest]:
+    """What is sent of a plan when every turn goes well."""
+    later = lambda r: [r.later(k, n_prompt=9, max_tokens=5, body=b"") for k in range(1, len(r.turns) + 1)]  # noqa: E731
+    return [turn for r in requests for turn in (r, *later(r))]
+
+
+@given(
+    main=st.lists(st.integers(1, 5), min_size=1, max_size=40),
+    ramp=st.lists(st.integers(1, 5), min_size=1, max_size=12),
+    batch_size=st.integers(1, 24),
+    processes=st.integers(1, 8),
+)
+def test_conversations_are_planned_and_dealt_whole(main: list[int], ramp: list[int], batch_size: int, processes: int) -> None:
+    requests = plan_requests(
+        talks("m", main), talks("r", ramp), batch_size=batch_size, sampling=Sampling(64), dialect=Wire(), model="m", stateful=False
+    )
+    slots = split_slots(batch_size, min(processes, batch_size))
+    hands = deal(requests, slots)
+    sent = [every_turn(hand) for hand in hands]
+    # every turn of every conversation has its own index, and they are without holes over all processes
+    assert sorted(r.index for hand in sent for r in hand) == list(range(sum(1 + len(r.turns) for r in requests)))
+    # turns follow each other in one process, and begin at the first
+    for hand in sent:
+        for before, turn in pairwise(hand):
+            assert turn.turn == 0 or (turn.prompt_id, turn.turn, turn.index) == (before.prompt_id, before.turn + 1, before.index + 1)
+    # a slot begins with a ramp conversation; what fills slots is counted in conversations
+    for size, hand in zip(slots, hands, strict=True):
+        assert [r.phase for r in hand[:size]] == ["ramp"] * size
+    assert sum(r.phase == "main" for r in requests) == max(len(main), 4 * batch_size)
+    # acceptance: every turn of every prompt exactly once in the first pass
+    scored = Counter((r.prompt_id, r.turn) for hand in sent for r in hand if r.phase == "main" and r.pass_index == 0)
+    assert scored == Counter((f"m{i}", k) for i, count in enumerate(main) for k in range(count))
+    assert {(r.sub_category, r.difficulty, r.source) for hand in sent for r in hand} == {("s", "hard", "book")}
+
+
+def test_only_the_first_turn_of_a_conversation_carries_the_others() -> None:
+    first, *_ = plan_requests(
+        talks("m", [3]), talks("r", [3]), batch_size=1, sampling=Sampling(64), dialect=Wire(), model="m", stateful=False
+    )
+    assert (first.text, first.turns) == ("text r0", ("r0 1", "r0 2"))
+    later = first.later(2, n_prompt=40, max_tokens=64, body=b"x")
+    assert (later.turn, later.index, later.n_prompt, later.max_tokens, later.body) == (2, first.index + 2, 40, 64, b"x")
+    assert (later.text, later.turns, later.phase, later.prompt_id) == ("", (), "ramp", "r0")
+    assert plan(2, 2, 1)[0].text == ""  # a single turn needs no words beside its body
 
 
 def test_dealing_mixes_caps_and_categories_over_the_processes() -> None:

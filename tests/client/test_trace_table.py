@@ -161,3 +161,17 @@ def test_a_file_that_was_damaged_on_the_way_is_not_read(tmp_path: Path) -> None:
 def test_metadata_that_are_not_json() -> None:
     with pytest.raises(ValueError, match="metadata are not JSON"):
         from_table(to_table(trace()).replace_schema_metadata({"specsweep": '{"a":'}))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_traces_from_before_conversations_are_read(version: int) -> None:
+    table = to_table(trace()).drop_columns(["sub_category", "difficulty", "source", "gap_ns"])
+    head = json.loads(table.schema.metadata[b"specsweep"]) | {"schema_version": version}
+    old = from_table(table.replace_schema_metadata({"specsweep": json.dumps(head)}))
+    assert old.requests == trace().requests
+    assert [(r.source, r.gap_ns) for r in old.requests] == [("", 0)] * 2
+
+
+def test_a_trace_of_this_version_has_all_columns() -> None:
+    with pytest.raises(ValueError, match="column 'gap_ns' is missing"):
+        from_table(to_table(trace()).drop_columns(["gap_ns"]))
