@@ -277,13 +277,16 @@ def _label(axes: Mapping[str, Any], names: Iterable[str]) -> str:
         if value is None:
             continue
         bare = name in ("engine", "target", "drafter", "workload")
-        parts.append(format_axis(value) if bare else f"{AXIS_LABELS.get(name, name.removeprefix('drafter.'))} {format_axis(value)}")
+        parts.append(format_axis(value) if bare else f"{AXIS_LABELS.get(name, name.removeprefix('drafter.'))} {format_axis(value, name)}")
     return " · ".join(parts)
 
 
-def format_axis(value: object) -> str:
+def format_axis(value: object, name: str = "") -> str:
+    """``name``: of the axis, where one of its values is a word."""
     if value is None:
         return "–"
+    if name == "isl" and value == 0:
+        return "natural"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

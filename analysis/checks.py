@@ -49,6 +49,16 @@ def validity(checks: Sequence[Check], *, has_steps: bool, has_acceptance: bool) 
 # --- was it the load that we wanted? --------------------------------------------------------------------------------------------
 
 
+def _filled(flight: InFlight) -> str:
+    text = f"between {flight.floor} and {flight.ceiling} requests were in flight, longest gap in a slot {flight.longest_gap_ms:.1f} ms"
+    if not flight.between_turns:
+        return text
+    return (
+        f"{text}; beside that slots were between two turns of a conversation for {100 * flight.turn_gap_share:.1f} % of their time, up to "
+        f"{flight.turn_gap_longest_ms:.1f} ms, {flight.between_turns} of them at once"
+    )
+
+
 def load_checks(
     *,
     batch_size: int,
@@ -68,9 +78,7 @@ def load_checks(
             batch_size,
             flight.floor == batch_size and flight.ceiling <= batch_size if window.ok else False,
             ("tps", "steps"),
-            f"between {flight.floor} and {flight.ceiling} requests were in flight, longest gap in a slot {flight.longest_gap_ms:.1f} ms"
-            if window.ok
-            else "there is no steady window to look at",
+            _filled(flight) if window.ok else "there is no steady window to look at",
         ),
         Check("requests", measured, needed, measured >= needed, ("tps",), f"{measured} requests for batch size {batch_size}"),
         Check("failed_share", share, MAX_FAILED_SHARE, share <= MAX_FAILED_SHARE, ("all",), f"{failed} of {measured} requests failed"),

@@ -54,7 +54,7 @@ def position_table(cells: Sequence[Cell]) -> Table:
     rows = []
     for cell in cells:
         record: dict[str, Any] = {c.key: cell.axes.get(c.key) for c in axes}
-        shown = [format_axis(cell.axes.get(c.key)) for c in axes]
+        shown = [format_axis(cell.axes.get(c.key), c.key) for c in axes]
         positions = _positions(cell)
         for k in range(1, longest + 1):
             value, reached = positions.get(k, (None, None))
@@ -89,7 +89,7 @@ def category_table(cells: Sequence[Cell]) -> Table:
     rows = []
     for cell in cells:
         record: dict[str, Any] = {c.key: cell.axes.get(c.key) for c in axes}
-        shown = [format_axis(cell.axes.get(c.key)) for c in axes]
+        shown = [format_axis(cell.axes.get(c.key), c.key) for c in axes]
         for name in names:
             parts = [p[name] for p in found[cell.key] if p.get(name, {}).get("al_decode") is not None]
             values = [Estimate(p["al_decode"], p.get("al_decode_ci_low"), p.get("al_decode_ci_high")) for p in parts]
@@ -99,6 +99,43 @@ def category_table(cells: Sequence[Cell]) -> Table:
         rows.append(Row(tuple(shown), record, not cell.valid("acceptance"), panel_label(cell.axes)))
     kept, folded, shared = fold_shared(columns, rows, FOLDABLE)
     return Table("acceptance_by_category", "Acceptance length (decode) by category", kept, folded, (SMALLEST,), shared)
+
+
+LABELS = {
+    "sub_category": "sub-category",
+    "difficulty": "difficulty",
+    "source": "source",
+    "turns": "turns",
+    "padding": "padding",
+    "repetition": "repetition",
+}
+
+
+def label_tables(cells: Sequence[Cell]) -> list[Table]:
+    """AL and speed by each label, finer than a category, that tells the prompts of any of ``cells`` apart; a row each value."""
+    told = {label for c in cells for a in c.counted("acceptance") for label in a["measurement"].get("by_label") or ()}
+    return [_label_table(cells, label, words) for label, words in LABELS.items() if label in told]
+
+
+def _label_table(cells: Sequence[Cell], label: str, words: str) -> Table:
+    axes = axis_columns(cells)
+    measured = (("al_decode", "AL"), ("user_tps_mean", "TPS/user"))
+    rows = []
+    for cell in cells:
+        parts = [(a["measurement"].get("by_label") or {}).get(label) or {} for a in cell.counted("acceptance")]
+        for value in dict.fromkeys(value for part in parts for value in part):
+            record: dict[str, Any] = {**{c.key: cell.axes.get(c.key) for c in axes}, label: value}
+            shown = [*(format_axis(cell.axes.get(c.key), c.key) for c in axes), value or "(none)"]
+            for name, _ in measured:
+                found = [p[value] for p in parts if p.get(value, {}).get(name) is not None]
+                values = [Estimate(f[name], f.get(f"{name}_ci_low"), f.get(f"{name}_ci_high")) for f in found]
+                estimate = over_sessions(values) if values else None
+                put(record, name, estimate)
+                shown.append(with_interval(estimate, "" if cell.valid("acceptance") else "†"))
+            rows.append(Row(tuple(shown), record, not cell.valid("acceptance"), cell.key))
+    columns = [*axes, Column(label, words), *(Column(name, header, True) for name, header in measured)]
+    kept, folded, shared = fold_shared(columns, rows, FOLDABLE)
+    return Table(f"acceptance_by_{label}", f"Acceptance length (decode) by {words}", kept, folded, (SMALLEST,), shared)
 
 
 def validity_table(attempts: Iterable[Attempt]) -> Table:
@@ -140,7 +177,7 @@ def describe(axes: Mapping[str, Any]) -> str:
     bare = ("engine", "target", "drafter", "workload")
     order = sorted(axes, key=lambda n: _READING.index(n) if n in _READING else len(_READING))
     return " · ".join(
-        format_axis(axes[n]) if n in bare else f"{AXIS_LABELS.get(n, n)} {format_axis(axes[n])}" for n in order if axes[n] is not None
+        format_axis(axes[n]) if n in bare else f"{AXIS_LABELS.get(n, n)} {format_axis(axes[n], n)}" for n in order if axes[n] is not None
     )
 
 
@@ -163,7 +200,7 @@ def dropped_table(dropped: Iterable[Mapping[str, Any]]) -> Table:
         values: dict[str, list[str]] = {}
         for axes in members:
             for name, value in axes.items():
-                text = format_axis(value)
+                text = format_axis(value, name)
                 if text not in values.setdefault(name, []):
                     values[name].append(text)
         which = " · ".join(f"{AXIS_LABELS.get(n, n)} {', '.join(v)}" for n, v in values.items() if v != ["–"])

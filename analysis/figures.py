@@ -14,6 +14,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,13 @@ _CSS = {
 }
 
 Style = tuple[str, str]  # colour, marker
+
+
+def house_style() -> AbstractContextManager[None]:
+    """matplotlib's settings under which every figure is made and written."""
+    import matplotlib
+
+    return matplotlib.rc_context(_RC)
 
 
 def styles(series: Sequence[tuple[str, str, bool]]) -> dict[str, Style]:
@@ -286,14 +294,13 @@ def _acceptance_series(ax: Axes, cell: Cell, shift: float, style: Style) -> None
 
 
 def _grid(panels: Sequence[str], title: str, simulated: bool, *, height: float, share_y: bool = False) -> tuple[Figure, list[Axes]]:
-    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     count = max(len(panels), 1)
     columns = min(count, 2 if count in (1, 2, 4) else 3)
     rows = -(-count // columns)
-    with matplotlib.rc_context(_RC):
+    with house_style():
         figure = Figure(figsize=(4.6 * columns if columns > 1 else 6.4, height * rows + 0.9), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
@@ -367,10 +374,8 @@ def svg(figure: Figure, name: str, title: str) -> str:
     it follows dark mode.
     Ids get ``name`` as a prefix: several figures live in one document.
     """
-    import matplotlib
-
     out = io.StringIO()
-    with matplotlib.rc_context(_RC):
+    with house_style():
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}, transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]
@@ -388,8 +393,6 @@ def svg(figure: Figure, name: str, title: str) -> str:
 
 
 def write_png(figure: Figure, path: Path) -> Path:
-    import matplotlib
-
-    with matplotlib.rc_context(_RC):
+    with house_style():
         figure.savefig(path, format="png", dpi=PNG_DPI, facecolor="white")
     return path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from specsweep.analysis import acceptance, checks, official, timing
+from specsweep.analysis import acceptance, breakdown, checks, official, timing
 from specsweep.analysis.check import Check
 from specsweep.analysis.clock_checks import clock_checks
 from specsweep.analysis.columns import columns, output_tokens
@@ -37,15 +37,6 @@ from specsweep.client.trace import PointTrace, RequestTrace
 __all__ = ["MEASUREMENT_SCHEMA_VERSION", "PointFacts", "measure"]
 
 MEASUREMENT_SCHEMA_VERSION = 1
-CATEGORY_METRICS = (
-    "al_decode",
-    "al_decode_request_mean",
-    "al_verify",
-    "acceptance_rate",
-    "output_tokens_mean",
-    "share_cut",
-    "user_tps_mean",
-)
 
 
 def measure(trace: PointTrace, facts: PointFacts) -> dict[str, Any]:
@@ -74,7 +65,9 @@ def measure(trace: PointTrace, facts: PointFacts) -> dict[str, Any]:
         "ci": sheet.ci,
         "ar_cond": by_position,
         "accept_hist": {str(size): n for size, n in acceptance.histogram(steps).items()} if steps is not None else {},
-        "by_category": _by_category(chosen, steps is not None, facts),
+        "by_category": breakdown.by_category(chosen, steps is not None, facts),
+        "prompts": breakdown.prompt_facts(chosen.main),
+        "by_label": breakdown.by_label(chosen, steps is not None, facts),
         "checks": [c.as_dict() for c in found],
         "validity": checks.validity(found, has_steps="step_ms_mean" in sheet.metrics, has_acceptance=bool(chosen.scored)),
         "window": describe(window, flight),
@@ -111,7 +104,9 @@ def _checks(
             failed=len(main) - len(chosen.main),
             max_batch=facts.max_batch,
         ),
-        *residency_checks(facts.batch_size, trace.gauges, trace.running_max, window.seconds, trace.counters),
+        *residency_checks(
+            facts.batch_size, trace.gauges, trace.running_max, window.seconds, trace.counters, between_turns=flight.between_turns
+        ),
         *checks.client_checks(
             trace.actors,
             request_ms=float(np.median(latency)) if latency.size else None,
@@ -175,22 +170,6 @@ def _contribution(sheet: Sheet, trace: PointTrace, steps: acceptance.Steps | Non
     if counters is None or counters.drafts is None:
         return None
     return checks.contribution_check(counters.accepted_tokens, counters.drafts, int(counters.drafts), facts.drafter)
-
-
-def _by_category(chosen: Selection, has_steps: bool, facts: PointFacts) -> dict[str, dict[str, float]]:
-    """The metrics that can differ by category, with their intervals. Counters are of the whole point and say nothing here."""
-    found = {}
-    for category in dict.fromkeys(r.category for r in chosen.main):
-        scored = [r for r in chosen.scored if r.category == category]
-        timed = [r for r in chosen.timed if r.category == category]
-        sheet = Sheet()
-        steps = acceptance.decode_steps(scored) if has_steps and scored else None
-        write_acceptance(sheet, scored, steps, "", None, facts)
-        write_answers(sheet, scored)
-        user = timing.user_tps(columns(timed)) if timed else None
-        sheet.put("user_tps_mean", user.mean if user else None)
-        found[category] = {name: value for name, value in sheet.metrics.items() if name.startswith(CATEGORY_METRICS)}
-    return found
 
 
 def _counts(trace: PointTrace, chosen: Selection) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsweep.analysis import details, figures
+from specsweep.analysis import breakdown, details, figures
 from specsweep.analysis.attempts import (
     Attempt,
     Cell,
@@ -81,13 +81,15 @@ class Report:
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        """By name: pareto, speedup, acceptance_by_position, acceptance_by_category, routing, validity, dropped, environment."""
+        """By name: pareto, speedup, acceptance_by_position, acceptance_by_category, acceptance_by_… for each finer label that prompts have,
+        routing, validity, dropped, environment."""
         drafting = details.acceptance_cells(self.cells)
         made = [
             pareto_table(self.cells, self.points),
             speedup_table(self.speedups),
             details.position_table(drafting),
             details.category_table(drafting),
+            *details.label_tables(drafting),
             routing_table(self.attempts),
             details.validity_table(self.attempts),
             details.dropped_table(self.dropped),
@@ -183,7 +185,7 @@ def headlines(report: Report) -> list[str]:
         where = f"{report.series_of[row.cell.key]} on {report.panel_of[row.cell.key]} at BS {row.cell.batch_size}"
         more = f", and {len(flagged) - 1} more" if len(flagged) > 1 else ""
         found.append(f"Take with care: {where}: {row.warnings[0]}{more} (remarks of the speedup table).")
-    return found
+    return [*found, *breakdown.cautions(report.attempts)]
 
 
 def crossovers(report: Report) -> list[tuple[str, str, str]]:

@@ -23,17 +23,25 @@ ADVICE = "lower batch_size, isl or workload.osl, or give the engine more memory 
 
 
 def residency_checks(
-    batch_size: int, gauges: Sequence[GaugeSample], running_max: float | None, window_s: float, counters: EngineCounters | None
+    batch_size: int,
+    gauges: Sequence[GaugeSample],
+    running_max: float | None,
+    window_s: float,
+    counters: EngineCounters | None,
+    *,
+    between_turns: int = 0,
 ) -> list[Check]:
-    """``running_max``: over all looks, None where the engine has no such gauge. ``window_s``: seconds that the batch was full."""
+    """``running_max``: over all looks, None where the engine has no such gauge. ``window_s``: seconds that the batch was full.
+    ``between_turns``: conversations at most that were between two turns at once, so that nobody asked anything of the engine.
+    """
     return [
-        _running(batch_size, gauges, running_max, window_s),
+        _running(batch_size, gauges, running_max, window_s, between_turns),
         _queued(batch_size, gauges),
         _preemptions(None if counters is None else counters.preemptions),
     ]
 
 
-def _running(batch_size: int, gauges: Sequence[GaugeSample], running_max: float | None, window_s: float) -> Check:
+def _running(batch_size: int, gauges: Sequence[GaugeSample], running_max: float | None, window_s: float, between_turns: int) -> Check:
     def check(ok: bool, text: str) -> Check:
         return Check("running_requests", running_max, batch_size, ok, ("all",), text)
 
@@ -44,6 +52,8 @@ def _running(batch_size: int, gauges: Sequence[GaugeSample], running_max: float 
         return check(False, f"{text}, more than the {batch_size} of this client: another client uses it; measure when it is alone")
     if running_max == batch_size:
         return check(True, text)
+    if running_max >= batch_size - between_turns:
+        return check(True, f"{text}, with up to {between_turns} conversations between two turns")
     waiting = max((g.waiting for g in gauges if g.waiting is not None), default=0.0)
     if waiting:
         why = f"while up to {waiting:.0f} waited: its KV cache or its batch limit holds no more; raise engine.max_batch, {ADVICE}"

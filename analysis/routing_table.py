@@ -42,7 +42,7 @@ def routing_table(attempts: Iterable[Attempt]) -> Table:
     notes = (*([SIMULATED] if any(is_simulated(a) for a in captures) else []), UNTIMED, PER_PASS)
     common = _common(captures)
     columns, rows, folded = fold_shared(_COLUMNS, [_row(a, common) for a in captures], _FOLDABLE)
-    named = {AXIS_LABELS.get(name, name): format_axis(value) for name, value in common.items() if value is not None}
+    named = {AXIS_LABELS.get(name, name): format_axis(value, name) for name, value in common.items() if value is not None}
     shared = {**named, **{header: value for header, value in folded.items() if header != "capture"}}
     return Table("routing", "Routing captures", columns, rows, notes, shared, brief=(UNTIMED, PER_PASS))
 

@@ -139,7 +139,7 @@ def _why_not(attempt: Attempt, baseline: Attempt | None) -> str:
     mine, theirs = axes_of(attempt), axes_of(baseline)
     for name, value in theirs.items():
         if not name.startswith("drafter") and name != "draft_length" and value != mine.get(name):
-            return f"the arms differ in {name}: {format_axis(mine.get(name))} against {format_axis(value)}"
+            return f"the arms differ in {name}: {format_axis(mine.get(name), name)} against {format_axis(value, name)}"
     differing = environment_differences(attempt, baseline)
     if differing:
         return "the arms ran in different environments: " + "; ".join(differing[:3])

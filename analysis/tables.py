@@ -93,7 +93,7 @@ def pareto_table(cells: Sequence[Cell], points: Sequence[ParetoPoint] | None = N
 
 def _pareto_row(cell: Cell, axes: Sequence[Column], point: ParetoPoint | None) -> Row:
     record: dict[str, Any] = {c.key: cell.axes.get(c.key) for c in axes}
-    shown = [format_axis(cell.axes.get(c.key)) for c in axes]
+    shown = [format_axis(cell.axes.get(c.key), c.key) for c in axes]
     scope = None
     for key, _, aspect in METRIC_COLUMNS:
         value = cell.estimate(key, aspect)
@@ -215,7 +215,7 @@ def _speedup_row(row: Speedup, axes: Sequence[Column]) -> Row:
         "baseline_ids": [a["point"].get("baseline_id") for a in row.cell.attempts],
     }
     shown = (
-        *(format_axis(row.cell.axes.get(c.key)) for c in axes),
+        *(format_axis(row.cell.axes.get(c.key), c.key) for c in axes),
         ratio_text(row.user_tps),
         ratio_text(row.output_tps),
         _two(row.proxy),

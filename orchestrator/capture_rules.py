@@ -99,7 +99,7 @@ def prompts_are_text(config: Config) -> str | None:
     if not captures(config):
         return None
     isl, workload = int(config["isl"]), config["workload"]
-    reach = _reach(canonical_json(recipe(workload)))
+    reach = _reach(canonical_json(recipe(workload)), isl)
     if reach is None or isl * (1 - PADDED_SHARE) <= reach:
         return None
     return (
@@ -110,11 +110,11 @@ def prompts_are_text(config: Config) -> str | None:
 
 
 @cache
-def _reach(recipe_json: str) -> int | None:
+def _reach(recipe_json: str, isl: int) -> int | None:
     from specsweep.client.workload import WorkloadError, shortest_text
 
     try:
-        return shortest_text(json.loads(recipe_json))
+        return shortest_text(json.loads(recipe_json), isl)
     except WorkloadError:  # a workload that makes no prompts at all is told where points are named
         return None
 

@@ -60,6 +60,7 @@ class Field:
     above: bool = False
     optional: bool = False
     choices: tuple[str, ...] = ()
+    word: str = ""  # for the lowest value
 
     def describe(self) -> str:
         if self.kind == "choice":
@@ -71,6 +72,8 @@ class Field:
             noun += f" {'above' if self.above else 'from'} {self.low:.15g} to {self.high:.15g}"
         elif math.isfinite(self.low):
             noun += f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
+        if self.word:
+            noun += f" ({self.low:g}: {self.word})"
         return noun + (" or null" if self.optional else "")
 
 
@@ -80,7 +83,7 @@ MAX_REPEATS = 10_000  # each is an engine start of every arm, so that more are a
 FIELDS: Mapping[str, Field] = {
     "batch_size": Field("int", 1, 65536),
     "draft_length": Field("int", 0, 65536),
-    "isl": _COUNT,
+    "isl": Field("int", 0, word="natural"),  # 0: every text at its own length
     "temperature": Field("float", 0),
     "repeat": _COUNT,
     "repeats": Field("int", 1, MAX_REPEATS, optional=True),
@@ -116,6 +119,8 @@ FIELDS: Mapping[str, Field] = {
     "workload.ramp_prompts": _COUNT,
     "workload.osl": _COUNT,
     "workload.chat": Field("bool"),
+    "workload.order": Field("choice", choices=("drawn", "round_robin", "as_listed"), optional=True),
+    "workload.thinking": Field("choice", choices=("keep", "cut"), optional=True),  # of earlier answers of a conversation
     "workload.seed": Field("int", 0, 2**32 - 1),  # what NumPy's frozen generator takes
     "workload.top_p": Field("float", 0, 1, above=True),
     "workload.top_k": Field("int", -1),
@@ -168,6 +173,8 @@ def _as_kind(key: str, known: Field, value: Any) -> Any:
         return value if value in known.choices else _REFUSED
     if known.kind == "bool":
         return value if isinstance(value, bool) else _REFUSED
+    if known.word and value == known.word:
+        value = int(known.low)
     if key == "isl" and isinstance(value, str) and value[-1:] == "k" and value[:-1].isdigit():
         value = int(value[:-1]) * 1000  # buckets are named 1k … 32k, 1k = 1000
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -180,6 +187,12 @@ def _as_kind(key: str, known: Field, value: Any) -> Any:
         value = float(value)
     below = value <= known.low if known.above else value < known.low
     return _REFUSED if below or value > known.high else value
+
+
+def axis_text(axis: str, value: object) -> str:
+    """A value of an axis as people read it."""
+    known = FIELDS.get(axis)
+    return known.word if known is not None and known.word and value == known.low else str(value)
 
 
 def _shown(value: Any) -> str:

@@ -138,7 +138,7 @@ def _workload_hash(recipe: Mapping[str, Any], isl: int) -> str:
     from specsweep.client.workload import WorkloadError, check_prompts, workload_hash
 
     try:
-        check_prompts(recipe)  # a point that can have no prompts has no name either
+        check_prompts(recipe, isl)  # a point that can have no prompts has no name either
         return workload_hash(recipe, isl)
     except WorkloadError as error:
         raise ConfigError(str(error)) from error

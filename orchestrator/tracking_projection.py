@@ -20,9 +20,11 @@ from datetime import datetime
 from typing import Any
 
 from specsweep.orchestrator.attempt import Attempt
+from specsweep.orchestrator.fields import axis_text
 
 ROLE, SHA, COMPLETE, SUPERSEDED, PARENT = "role", "attempt_sha", "complete", "superseded", "mlflow.parentRunId"
 PLAN_SHA = "plan_sha"
+REPORT_SHA = "report_sha"
 TEXT_LIMIT = 4000  # characters of a tag or parameter; the whole text is in the artifact point.json
 
 _ACCEPTANCE = re.compile(r"(al|ar|accept|draft)_")  # metrics that say nothing of an arm that drafts nothing
@@ -67,7 +69,7 @@ def run_name(axes: Mapping[str, Any]) -> str:
     """``ngram DL4 BS8 ISL256 low_entropy``; axes that are seldom swept only if they are not at their usual value."""
     parts = [str(axes.get("drafter", "?"))]
     parts += [
-        f"{short}{axes[name]}"
+        f"{short}{axis_text(name, axes[name])}"
         for name, short in (("draft_length", "DL"), ("batch_size", "BS"), ("isl", "ISL"))
         if axes.get(name) is not None
     ]

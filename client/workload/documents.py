@@ -1,70 +1,145 @@
-"""Reads the documents that prompts are made of: a committed tier, or a user's own JSON lines.
+"""The documents that prompts are made of, whatever they come from: a committed corpus, SPEED-Bench, or a user's own file.
 
-A user's file holds one prompt a line: ``prompt_id``, ``category``, ``text``, and optionally ``answer_start`` (the begun answer). Its texts
-are sent as they are; only the committed tiers have recipes. Files may be gzipped (``.gz``).
+``workload.corpus`` names where they come from:
+
+* ``low_entropy``, ``mixed``, ``high_entropy``: a tier of the committed corpus, whose texts become messages by a recipe
+  (:mod:`~specsweep.client.workload.recipes`). Two files a tier: many short texts for buckets up to 1k, fewer long ones beyond.
+* ``mini/qualitative``: the committed conversations.
+* ``speed/qualitative``, ``speed/throughput``: SPEED-Bench as ``specsweep data prepare`` leaves it below ``workload.data``. Of the
+  throughput buckets the one of the wanted ISL is taken as it is; for any other ISL texts are cut from the next longer one.
+* a path: a Parquet file (or a folder of them) in SPEED-Bench's columns, or JSON lines, one prompt a line: ``prompt_id``, ``category``,
+  ``text``, and optionally ``turns`` (what the user says later), ``sub_category``, ``difficulty``, ``source`` and ``answer_start`` (the
+  begun answer). Lines may be gzipped (``.gz``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import Any
 
+from specsweep.client.workload import buckets
 from specsweep.client.workload.errors import WorkloadError
 
+DATA = "data/speed"  # where data sets are prepared, below the working folder
+NATURAL = 0  # as an ISL: every text at the length that it has
 _CORPUS = Path(__file__).parent / "corpus"
 _TIERS = {"low": "low", "low_entropy": "low", "mixed": "mixed", "high": "high", "high_entropy": "high"}
-_USER_FIELDS = {"prompt_id", "category", "text", "answer_start"}
+_SHORT_REACH = 1080  # o200k tokens that every document of a tier's short file has at least
+KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput or the path of a file"
+_TEXTS = ("prompt_id", "category", "text")
+_OPTIONAL_TEXTS = ("answer_start", "sub_category", "difficulty", "source")
+_USER_FIELDS = {*_TEXTS, *_OPTIONAL_TEXTS, "turns"}
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """``text`` is what the user says first, ``turns`` what follows after the answers. Labels are "" where the source has none."""
+
     doc_id: str
     category: str
     text: str
     answer_start: str = ""
-    ramp: bool | None = None  # None: the file does not say; measured and ramp-up prompts are then taken from the same list, disjoint
+    ramp: bool | None = None  # None: the source does not say; measured and ramp-up prompts are then taken from the same list, disjoint
+    turns: tuple[str, ...] = ()
+    sub_category: str = ""
+    difficulty: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """``tier`` is None for a user's file. ``sha256`` is that of the file's bytes."""
+    """``tier`` is None for all but the committed tiers. ``sha256`` is that of the files' bytes."""
 
     name: str
     tier: str | None
     path: Path
     sha256: str
+    bucket: int | None = None  # o200k tokens that the texts were brought to before
+
+    def as_it_is(self, isl: int) -> bool:
+        """Whether texts are sent unchanged: at their natural length, or out of a bucket of that size."""
+        return isl in (NATURAL, self.bucket)
 
 
-def corpus(name: str) -> Corpus:
-    """The corpus that ``workload.corpus`` names. Cheap after the first call: the file is hashed again only when it changed."""
-    tier = _TIERS.get(name)
-    path = _CORPUS / f"{tier}.jsonl.gz" if tier else Path(name).expanduser()
-    try:
-        stat = os.stat(path)
-        sha256 = _file_sha256(path, stat.st_size, stat.st_mtime_ns)
-    except OSError as e:
+def corpus(name: str, isl: int = NATURAL, data: str = DATA) -> Corpus:
+    """The corpus that ``workload.corpus`` names, for a bucket of ``isl``. Cheap after the first call: files are hashed again only when
+    they changed. Raises :class:`WorkloadError` that says what there is."""
+    if tier := _TIERS.get(name):
+        path = _CORPUS / f"{tier}{'_long' if isl > _SHORT_REACH else ''}.jsonl.gz"
+        return Corpus(name, tier, path, _sha256(name, path))
+    if name == "mini/qualitative":
+        path = _CORPUS / "qualitative.jsonl.gz"
+        return Corpus(name, None, path, _sha256(name, path))
+    if name.startswith("speed/"):
+        path, bucket = _prepared(name, isl, Path(data).expanduser())
+        return Corpus(name, None, path, _sha256(name, path), bucket)
+    path = Path(name).expanduser()
+    return Corpus(name, None, path, _sha256(name, path))
+
+
+def documents(of: Corpus, isl: int = NATURAL) -> tuple[Document, ...]:
+    """All documents of a corpus, in its own order. Raises :class:`WorkloadError` naming file and line for anything malformed.
+
+    A committed tier reaches any ``isl``: where its documents are shorter, each goes on with those that follow it, ramp-up documents and
+    measured ones apart. Prompts of such buckets share texts, which no other bucket's do; each begins with a text of its own.
+    """
+    found = _documents(of)
+    if of.tier is None or isl <= _SHORT_REACH:
+        return found
+    return tuple(chain.from_iterable(_joined([d for d in found if d.ramp is ramp], isl) for ramp in (False, True)))
+
+
+def _joined(found: Sequence[Document], isl: int) -> Iterator[Document]:
+    sizes = [_tokens(d.text) for d in found]
+    if sum(sizes) < isl:
+        raise WorkloadError(f"isl={isl}: the committed texts of a tier have {sum(sizes)} tokens; give workload.corpus a longer text")
+    for i, document in enumerate(found):
+        around = [*range(i, len(found)), *range(i)]
+        before = takewhile(lambda reached: reached < isl, accumulate((sizes[j] for j in around), initial=0))
+        parts = [found[j] for j, _ in zip(around, before, strict=False)]
+        sources = "; ".join(dict.fromkeys(part.source for part in parts))
+        yield dataclasses.replace(document, text="\n\n\n".join(part.text for part in parts), source=sources)
+
+
+@lru_cache(maxsize=1024)
+def _tokens(text: str) -> int:
+    return buckets.count(text)
+
+
+def _prepared(name: str, isl: int, data: Path) -> tuple[Path, int | None]:
+    """The Parquet file of one config of SPEED-Bench, and the bucket that it was prepared for."""
+    split = name.removeprefix("speed/")
+    if split == "qualitative":
+        return data / "qualitative" / "test.parquet", None
+    if split != "throughput":
+        raise WorkloadError(f"workload.corpus={name!r}: SPEED-Bench has speed/qualitative and speed/throughput")
+    there = sorted(
+        (int(folder.name[len("throughput_") : -1]) * 1000, folder / "test.parquet")
+        for folder in data.glob("throughput_*k")
+        if folder.name[len("throughput_") : -1].isdigit() and (folder / "test.parquet").is_file()
+    )
+    if not there:
         raise WorkloadError(
-            f"workload.corpus={name!r}: no such file and no committed tier (those are low_entropy, mixed, high_entropy, and random): {e.strerror}"
-        ) from e
-    return Corpus(name, tier, path, sha256)
-
-
-def documents(of: Corpus) -> tuple[Document, ...]:
-    """All documents of a corpus, in file order. Raises :class:`WorkloadError` naming file and line for anything malformed."""
-    return _documents(of)
+            f"workload.corpus={name!r}: {data} holds no prepared bucket; make one with `specsweep data prepare throughput_1k`, or set workload.data"
+        )
+    bucket, path = next((found for found in there if found[0] >= isl > NATURAL), there[-1])
+    return path, bucket
 
 
 @cache
 def _documents(of: Corpus) -> tuple[Document, ...]:
     # Keyed by the content's hash, which is part of Corpus.
-    from specsweep.client.workload.recipes import CATEGORIES
-
+    if of.path.is_dir() or of.path.suffix == ".parquet":
+        return _of_rows(of)
     try:
         raw = of.path.read_bytes()
         text = (gzip.decompress(raw) if of.path.suffix == ".gz" else raw).decode("utf-8")
@@ -72,7 +147,12 @@ def _documents(of: Corpus) -> tuple[Document, ...]:
         raise WorkloadError(f"workload.corpus={of.name!r}: cannot be read as UTF-8 JSON lines: {e}") from e
     rows = [(n, _row(of, n, line)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if of.tier is not None:
-        return tuple(Document(r["doc_id"], CATEGORIES[of.tier], r["text"], ramp=r["role"] == "ramp") for _, r in rows)
+        from specsweep.client.workload.recipes import CATEGORIES
+
+        category = CATEGORIES[of.tier]
+        return tuple(Document(r["doc_id"], category, r["text"], ramp=r["role"] == "ramp", source=r["source"]) for _, r in rows)
+    if of.name == "mini/qualitative":
+        return tuple(_of_fields(row, list(row["turns"])) for _, row in rows)
     found = tuple(_user_document(of, n, row) for n, row in rows)
     seen: dict[str, int] = {}
     for (n, _), document in zip(rows, found, strict=True):
@@ -82,6 +162,29 @@ def _documents(of: Corpus) -> tuple[Document, ...]:
             )
         seen[document.doc_id] = n
     return found
+
+
+def _of_rows(of: Corpus) -> tuple[Document, ...]:
+    from specsweep.client.workload.rows import read_rows, require_filled
+
+    rows = read_rows(of.path)
+    require_filled(rows, of.name)
+    return tuple(_of_fields({name: getattr(row, name) for name in _ROW_LABELS}, row.turns) for row in rows)
+
+
+_ROW_LABELS = ("question_id", "category", "sub_category", "difficulty", "source")
+
+
+def _of_fields(row: dict[str, Any], turns: Sequence[str]) -> Document:
+    return Document(
+        row["question_id"],
+        row["category"],
+        turns[0],
+        turns=tuple(turns[1:]),
+        sub_category=row["sub_category"] or "",
+        difficulty=row["difficulty"] or "",
+        source=row["source"] or "",
+    )
 
 
 def _row(of: Corpus, n: int, line: str) -> dict[str, Any]:
@@ -98,12 +201,31 @@ def _user_document(of: Corpus, n: int, row: dict[str, Any]) -> Document:
     unknown = row.keys() - _USER_FIELDS
     if unknown:
         raise WorkloadError(f"{of.path}:{n}: unknown field {sorted(unknown)[0]!r}; known: {', '.join(sorted(_USER_FIELDS))}")
-    for field in ("prompt_id", "category", "text"):
+    for field in _TEXTS:
         if not isinstance(row.get(field), str) or not row[field]:
             raise WorkloadError(f"{of.path}:{n}: {field} must be a non-empty string, got {row.get(field)!r}")
-    if not isinstance(row.get("answer_start", ""), str):
-        raise WorkloadError(f"{of.path}:{n}: answer_start must be a string, got {row['answer_start']!r}")
-    return Document(row["prompt_id"], row["category"], row["text"], row.get("answer_start", ""))
+    for field in _OPTIONAL_TEXTS:
+        if not isinstance(row.get(field, ""), str):
+            raise WorkloadError(f"{of.path}:{n}: {field} must be a string, got {row[field]!r}")
+    turns = row.get("turns", [])
+    if not isinstance(turns, list) or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise WorkloadError(
+            f"{of.path}:{n}: turns must be a list of non-empty strings (what the user says after the first answer), got {turns!r}"
+        )
+    return Document(
+        row["prompt_id"], row["category"], row["text"], turns=tuple(turns), **{field: row.get(field, "") for field in _OPTIONAL_TEXTS}
+    )
+
+
+def _sha256(name: str, path: Path) -> str:
+    """Of a file, or over the Parquet files of a folder."""
+    try:
+        files = [path] if not path.is_dir() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
+        found = [_file_sha256(f, stat.st_size, stat.st_mtime_ns) for f, stat in ((f, os.stat(f)) for f in files)]
+    except OSError as e:
+        advice = f"; `specsweep data prepare {path.parent.name}` makes it, or set workload.data" if name.startswith("speed/") else ""
+        raise WorkloadError(f"workload.corpus={name!r}: {path}: {e.strerror}; corpora are {KNOWN}{advice}") from e
+    return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)

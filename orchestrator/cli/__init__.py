@@ -25,6 +25,15 @@ COMMANDS = {
     "sync": "bring MLflow up to date with the store",
     "doctor": "check that this machine, or a cluster, can run a sweep",
     "inspect": "what a recorded stream or a stored trace says, request by request",
+    "data": "data sets of prompts: prepare, select, stats, spectrum",
+}
+FAMILIES = {
+    "data": {
+        "prepare": "fill in SPEED-Bench from its sources, or write the committed data set in its form",
+        "select": "of many candidates the prompts of each category that are least like each other",
+        "stats": "what is in a data set, or in two side by side",
+        "spectrum": "the prompts of a measured sweep in one order, by how predictable their answers were",
+    }
 }
 
 
@@ -62,6 +71,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _family(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"specsweep {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
+    members = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for member, summary in FAMILIES[name].items():
+        members.add_parser(member, help=summary, add_help=False)
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no "·" or "–" must not end a sweep
@@ -71,10 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         parser().parse_args(arguments or ["--help"])
         return 2  # pragma: no cover - argparse has left already
-    module = import_module(f"specsweep.orchestrator.cli.{name}")
-    command = argparse.ArgumentParser(prog=f"specsweep {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
+    summary, words = COMMANDS[name], arguments[1:]
+    if members := FAMILIES.get(name):
+        if not words or words[0] not in members:
+            _family(name).parse_args(words or ["--help"])
+            return 2  # pragma: no cover - argparse has left already
+        name, summary, words = f"{name} {words[0]}", members[words[0]], words[1:]
+    module = import_module(f"specsweep.orchestrator.cli.{name.replace(' ', '_')}")
+    command = argparse.ArgumentParser(prog=f"specsweep {name}", description=summary[0].upper() + summary[1:] + ".")
     module.add_arguments(command)
-    options = command.parse_intermixed_args(arguments[1:])
+    options = command.parse_intermixed_args(words)
     try:
         return int(module.run(options))
     except SpecsweepError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, say_if_large
 from specsweep.orchestrator.errors import EXIT_OK
+from specsweep.orchestrator.fields import axis_text
 from specsweep.orchestrator.points import AXES, Plan, Session
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _print_sessions(
     extra = _extra_axes(sessions[0].points[0].axes)
     several = [a for a in ("temperature", "repeat") if len({p.axes[a] for s in sessions for p in s.points}) > 1]
     shown = sessions[:SHOWN_SESSIONS]
-    values = {a: [_values(p.axes.get(a) for p in s.points) for s in shown] for a in (*AXES, *extra)}
+    values = {a: [_values((p.axes.get(a) for p in s.points), a) for s in shown] for a in (*AXES, *extra)}
     columns = {"#": [str(i) for i in range(1, len(shown) + 1)]}
     columns |= {TITLES.get(a, a): values[a] for a in (*SESSION_AXES, *several, *extra)}
     if gpus is not None:
@@ -225,7 +226,7 @@ def _print_points(plan: Plan, missing: set[str], invalid: set[str]) -> None:
     rows = []
     for p in plan.points:
         state = "" if p.point_id in missing else "not valid" if p.point_id in invalid else "measured"
-        rows.append([p.short_id, *(_value(p.axes[a]) for a in axes), (p.baseline_id or "–")[:16], state])
+        rows.append([p.short_id, *(_value(p.axes[a], a) for a in axes), (p.baseline_id or "–")[:16], state])
     print_table("Points, in the order in which they are measured", ["point_id", *axes, "baseline_id", "state"], rows)
     print()
 
@@ -260,7 +261,7 @@ def summarise(plan: Plan) -> list[tuple[int, str, str, str]]:
         for reason, cells in groups:
             collapsed = any(isinstance(v, list) for axes in cells for v in axes.values())
             here = _axis_values(cells)
-            where = [f"{a}={_values(v.values())}" for a, v in here.items() if collapsed or v.keys() != everywhere[a].keys()]
+            where = [f"{a}={_values(v.values(), a)}" for a, v in here.items() if collapsed or v.keys() != everywhere[a].keys()]
             result.append((0 if collapsed else len(cells), rule, " ".join(where), reason))
     return sorted(result, key=lambda entry: -entry[0])
 
@@ -290,21 +291,21 @@ def _extra_axes(axes: Mapping[str, Any]) -> list[str]:
     return [a for a in axes if a not in AXES]
 
 
-def _values(values: Iterable[Any]) -> str:
+def _values(values: Iterable[Any], axis: str) -> str:
     """The different values, numbers in order, a long list shortened: ``1, 2, 3, … 64 (64 values)``."""
     unique = list({repr(value): value for value in values}.values())
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in unique):
         unique.sort()
-    texts = [_value(v) for v in unique]
+    texts = [_value(v, axis) for v in unique]
     if len(texts) > SHOWN_VALUES:
         return f"{', '.join(texts[:3])}, … {texts[-1]} ({len(texts)} values)"
     return ", ".join(texts)
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, axis: str) -> str:
     if value is None:
         return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else axis_text(axis, value)
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from specsweep.client.workload import buckets
-from specsweep.client.workload.build_corpus import DOCUMENT_TOKENS, MAIN, RAMP, Source, documents, passages, r_character_vectors
+from specsweep.client.workload.build_corpus import SHORT, documents, passages
+from specsweep.client.workload.corpus_sources import Source, r_character_vectors
 
 CORPUS = Path(buckets.__file__).parent / "corpus"
 TIERS = ("low", "mixed", "high")
@@ -29,8 +30,8 @@ def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 
 
 def test_enough_documents_of_each_role(rows: list[dict[str, Any]]) -> None:
-    assert sum(r["role"] == "main" for r in rows) == MAIN >= 64
-    assert sum(r["role"] == "ramp" for r in rows) == RAMP >= 64
+    assert sum(r["role"] == "main" for r in rows) == SHORT.main >= 64
+    assert sum(r["role"] == "ramp" for r in rows) == SHORT.ramp >= 64
     assert len({r["doc_id"] for r in rows}) == len(rows)
 
 
@@ -47,7 +48,7 @@ def test_no_two_documents_share_a_passage(rows: list[dict[str, Any]]) -> None:
 
 
 def test_documents_fill_a_bucket_of_1k(rows: list[dict[str, Any]]) -> None:
-    assert min(buckets.count(r["text"]) for r in rows) >= DOCUMENT_TOKENS >= 1000 + 50
+    assert min(buckets.count(r["text"]) for r in rows) >= SHORT.tokens >= 1000 + 50
 
 
 def test_texts_are_what_their_provenance_says(rows: list[dict[str, Any]]) -> None:
@@ -74,7 +75,7 @@ def test_every_source_is_named_in_the_docs_and_the_licence_lies_beside_it() -> N
 
 
 def test_size_of_what_is_committed() -> None:
-    assert sum(f.stat().st_size for f in CORPUS.iterdir()) < 1_500_000
+    assert sum(f.stat().st_size for f in CORPUS.iterdir()) < 5_000_000
 
 
 def _prose(seed: int, paragraphs: int = 400) -> str:
@@ -90,7 +91,7 @@ def test_passages_start_at_borders_and_do_not_overlap() -> None:
         assert at >= end
         assert text[at : at + len(passage)] == passage
         assert passage.startswith("Paragraph")
-        assert buckets.count(passage) >= DOCUMENT_TOKENS
+        assert buckets.count(passage) >= SHORT.tokens
         end = at + len(passage)
 
 

@@ -62,8 +62,9 @@ def test_committed_prompts_fill_their_bucket_without_padding(corpus: str, isl: i
     assert len({p.ids for p in _all(prompts)}) == 160
 
 
-def test_a_bucket_beyond_the_texts_is_padded_and_says_how_much(tokenizer: TargetTokenizer) -> None:
-    prompts = load_prompts({**WORKLOAD, "corpus": "high_entropy"}, isl=2000, tokenizer=tokenizer)
+def test_a_bucket_beyond_the_texts_is_padded_and_says_how_much(tokenizer: TargetTokenizer, tmp_path: Path) -> None:
+    rows = [{"prompt_id": f"p{i}", "category": "c", "text": f"{i} " + "one more word " * 370} for i in range(9)]
+    prompts = load_prompts({**WORKLOAD, "corpus": _corpus(tmp_path / "own.jsonl", rows)}, isl=2000, tokenizer=tokenizer)
     assert all(0.4 < p.padding_share < 0.5 and abs(p.isl_o200k - 2000) <= 2 for p in prompts.main)
     assert all("Answer now please.\nAnswer now please.\n" in p.text[-60:] for p in prompts.main)
 
@@ -127,6 +128,9 @@ def test_system_message_and_template_arguments_reach_the_template(tokenizer: Tar
             self.seen.update(args)
             return [1]
 
+        def encode(self, text: str) -> list[int]:
+            return [1]
+
     load_prompts({**WORKLOAD, "template_args": {"enable_thinking": False}}, isl=64, tokenizer=Spy())  # type: ignore[arg-type]
     assert Spy.seen == {"enable_thinking": False}
 
@@ -165,7 +169,8 @@ def test_category_filter(tmp_path: Path, tokenizer: TargetTokenizer) -> None:
         ('{"prompt_id": "a", "category": "x"}', r"own\.jsonl:1: text must be a non-empty string, got None"),
         ('{"prompt_id": "a", "category": "x", "text": ""}', r"own\.jsonl:1: text must be a non-empty string, got ''"),
         ('{"prompt_id": 7, "category": "x", "text": "t"}', r"own\.jsonl:1: prompt_id must be a non-empty string, got 7"),
-        ('{"prompt_id": "a", "category": "x", "text": "t", "turns": []}', r"own\.jsonl:1: unknown field 'turns'"),
+        ('{"prompt_id": "a", "category": "x", "text": "t", "turn": []}', r"own\.jsonl:1: unknown field 'turn'"),
+        ('{"prompt_id": "a", "category": "x", "text": "t", "turns": [" "]}', r"own\.jsonl:1: turns must be a list of non-empty strings"),
         ('{"prompt_id": "a", "category": "x", "text": "t", "answer_start": 1}', r"own\.jsonl:1: answer_start must be a string, got 1"),
         (
             '{"prompt_id": "a", "category": "x", "text": "t"}\n\n{"prompt_id": "a", "category": "x", "text": "u"}',
@@ -193,8 +198,13 @@ def test_malformed_files_name_file_line_and_field(lines: str, message: str, tmp_
         ({"prompts": "many"}, r"workload\.prompts='many' must be"),
         ({"prompts": True}, r"workload\.prompts=True must be"),
         ({"corpus": None}, r"workload\.corpus is missing"),
-        ({"corpus": "lowentropy"}, r"workload\.corpus='lowentropy': no such file and no committed tier"),
-        ({"padding": "", "corpus": "mixed", "isl": 3000}, r"prompt mixed-main-\d+: .*workload\.padding is empty"),
+        ({"corpus": "lowentropy"}, r"workload\.corpus='lowentropy': .*No such file.*corpora are low_entropy, mixed"),
+        ({"order": "random"}, r"workload\.order='random': choose one of drawn, round_robin, as_listed"),
+        ({"category": "code"}, r"workload\.category='code' is not in low_entropy; it has low_entropy"),
+        ({"difficulty": "hard"}, r"workload\.difficulty='hard' is not in low_entropy; it has none"),
+        ({"corpus": "speed/agentic"}, r"SPEED-Bench has speed/qualitative and speed/throughput"),
+        ({"corpus": "speed/throughput", "data": "/nowhere"}, r"/nowhere holds no prepared bucket; make one with `specsweep data prepare"),
+        ({"corpus": "speed/qualitative", "data": "/nowhere"}, r"No such file.*`specsweep data prepare qualitative` makes it"),
     ],
 )
 def test_settings_that_cannot_be_used(change: dict[str, Any], message: str, tokenizer: TargetTokenizer) -> None:
@@ -222,6 +232,8 @@ def test_too_few_prompts_of_ones_own(tmp_path: Path, tokenizer: TargetTokenizer)
         ("padding", "Go.\n"),
         ("seed", 1),
         ("category", "low_entropy"),
+        ("order", "round_robin"),
+        ("ramp_corpus", "mixed"),
     ],
 )
 def test_hash_changes_with_every_field_of_the_recipe(field: str, value: Any) -> None:

@@ -103,9 +103,9 @@ def test_what_shapes_them_names_them() -> None:
 
 
 def test_bad_wishes_are_told(tokenizer: Any) -> None:
-    check_prompts(RANDOM)
+    check_prompts(RANDOM, 64)
     with pytest.raises(WorkloadError, match=r"workload\.vocabulary='some': choose one of ordinary, all"):
-        check_prompts({**RANDOM, "vocabulary": "some"})
+        check_prompts({**RANDOM, "vocabulary": "some"}, 64)
     with pytest.raises(WorkloadError, match=r"no tokenizer; set target\.model"):
         load_prompts(RANDOM, isl=64, tokenizer=None)
 
@@ -116,9 +116,9 @@ def test_a_vocabulary_that_cannot_make_the_length_is_told() -> None:
 
 
 def test_how_far_the_texts_of_a_corpus_reach() -> None:
-    assert shortest_text(RANDOM) is None
+    assert shortest_text(RANDOM, 64) is None
     for corpus, least in (("mixed", 1080), ("high_entropy", 1080), ("low_entropy", 2160)):
-        reach = shortest_text({"corpus": corpus, "prompts": 4, "ramp_prompts": 1})
+        reach = shortest_text({"corpus": corpus, "prompts": 4, "ramp_prompts": 1}, 256)
         assert reach is not None
         assert least <= reach < 2 * least
 
@@ -127,7 +127,7 @@ def test_a_text_that_is_long_enough_is_not_padded(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(f'{{"prompt_id": "{i}", "category": "c", "text": "{"word " * n}"}}\n' for i, n in enumerate((50, 90, 70, 40))))
     recipe = {"corpus": str(file), "prompts": 3, "ramp_prompts": 1, "chat": False}
-    reach = shortest_text(recipe)
+    reach = shortest_text(recipe, 64)
     assert reach is not None
     assert all(p.padding_share == 0 for p in load_prompts(recipe, isl=reach, tokenizer=None).main)
     assert any(p.padding_share > 0 for p in load_prompts(recipe, isl=reach + 1, tokenizer=None).main)

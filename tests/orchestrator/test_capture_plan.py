@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from launch_samples import flags, spec, warned
 from plan_samples import contents, ids, only, plan_of
@@ -85,11 +88,17 @@ def test_what_to_know_of_a_capture_is_warned_of() -> None:
     assert "moe_backend" not in warned(*gpt, "engine.moe_backend=triton")
 
 
-def test_the_sweep_that_ships_has_random_tokens_at_8k_and_says_why_texts_end_before() -> None:
+def test_the_sweep_that_ships_has_random_tokens_and_texts_that_fill_its_bucket() -> None:
     plan = plan_of("sweep=experts")
-    assert {p.axes["workload"] for p in plan.points} == {"random"}
-    assert {d.rule for d in plan.dropped} == {"capture_text"}
-    assert plan_of("sweep=experts", "isl=1k").dropped == ()
+    assert {p.axes["workload"] for p in plan.points} == {"random", "mixed"}
+    assert plan.dropped == ()
+
+
+def test_texts_that_end_before_the_bucket_are_not_captured(tmp_path: Path) -> None:
+    rows = [{"prompt_id": f"p{i}", "category": "c", "text": f"{i} " + "word " * 50} for i in range(40)]
+    (tmp_path / "short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match=r"the shortest has 5\d tokens of text, the rest of isl=8000 would be padding"):
+        plan_of("sweep=experts", "workload=mixed", f"workload.corpus={tmp_path / 'short.jsonl'}")
 
 
 def test_a_corpus_that_is_not_there_is_told_like_everywhere() -> None:

@@ -84,7 +84,7 @@ def test_typos_end_with_code_2_and_one_line(capsys: pytest.CaptureFixture[str]) 
         ("workload.prompts=1000000", "workload.prompts=1000000, but corpus 'mixed' has "),
         ("workload.ramp_prompts=1000000", "workload.ramp_prompts=1000000, but corpus 'mixed' has "),
         ("workload.corpus=BROKEN", "not JSON"),
-        ("workload.corpus=/nope", "workload.corpus='/nope': no such file"),
+        ("workload.corpus=/nope", "workload.corpus='/nope': /nope: No such file"),
     ],
 )
 def test_prompts_that_a_run_could_not_have_are_refused_by_the_plan(

@@ -201,7 +201,7 @@ def test_config_dirs_that_cannot_be_meant(tmp_path: Path) -> None:
         (["batch_size=99999999999999999999999999"], ["batch_size=99999999999999999999999999", "65536"]),
         (["workload.seed=4294967296"], ["workload.seed=4294967296", "from 0 to 4294967295"]),  # NumPy's frozen generator takes 32 bits
         (["seed=4294967295"], ["seed=4294967295", "4294967294"]),  # llama.cpp reads it as "any"
-        (["isl=0"], ["isl=0", "at least 1"]),
+        (["isl=-1"], ["isl=-1", "at least 0 (0: natural)"]),
         (["measure=5"], ["measure=5", "requests_per_slot"]),
         (["tracking=false"], ["tracking=false", "enabled"]),
         (["target.model=5"], ["target.model=5", "mapping"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,9 +102,9 @@ CASES = [
     ("capture_batch", [*CAPTURE, "batch_size=7"], [*CAPTURE, "batch_size=6"], ["batch_size=7", "workload.prompts=7", "there are 6"]),
     (
         "capture_text",
-        [*CAPTURE, "isl=1200"],
-        [*CAPTURE, "isl=1000"],
-        ["workload mixed", "padding", "isl=1200", "isl=1", "workload.corpus=FILE"],
+        [*CAPTURE, "workload=short", "isl=1200"],
+        [*CAPTURE, "workload=short", "isl=1000"],
+        ["workload short", "padding", "isl=1200", "isl=1", "workload.corpus=FILE"],
     ),
     ("draft_length_limit", ["drafter=ngram", "draft_length=65"], ["drafter=ngram", "draft_length=64"], ["64", "65"]),
 ]
@@ -111,7 +112,11 @@ CASES = [
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    return write_groups(tmp_path, {"drafter/learns": LEARNS, "drafter/other": OTHER})
+    texts = tmp_path / "short.jsonl"
+    rows = [{"prompt_id": f"p{i}", "category": "c", "text": f"{i} " + "word " * 1100} for i in range(20)]
+    texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    short = f"defaults: [mixed, _self_]\ncorpus: {texts}\n"
+    return write_groups(tmp_path, {"drafter/learns": LEARNS, "drafter/other": OTHER, "workload/short": short})
 
 
 @pytest.mark.parametrize(("rule", "wrong", "right", "words"), CASES, ids=[f"{c[0]}-{c[1][-1]}" for c in CASES])

@@ -1,0 +1,62 @@
+"""What a target makes of prompts of random tokens, by a rule that needs no reading.
+
+SPEED-Bench names two ways in which noise misleads a benchmark. The target answers with a *stock reply* ("it seems that you pasted …"),
+nearly the same for every prompt, which a drafter guesses far too well; or it *latches on to a topic*, some word that it found in the
+noise, and writes an ordinary text. Both are told from answers and prompts as token ids:
+
+* stock: the first :data:`OPENING` tokens are those of the answer to another prompt, too;
+* latched: not stock, and at least :data:`WORDS` different tokens of the answer that no other answer has stand in its own prompt, at least
+  :data:`TIMES` as many as stand in the other prompts on average. Tokens that other answers use as well are the language, not the topic.
+
+What is neither is ``other``. With one prompt nothing can be told from another, and all is ``other``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+OPENING = 12
+WORDS = 3
+TIMES = 3.0
+Mode = Literal["stock", "latched", "other"]
+MODES: tuple[Mode, ...] = ("stock", "latched", "other")
+
+
+def modes(answers: Mapping[str, Sequence[int]], prompts: Mapping[str, Collection[int]]) -> dict[str, Mode]:
+    """The mode of each answer, by prompt id. ``prompts``: the ids of each prompt's own text, without the chat template.
+
+    Raises ``KeyError`` for an answer whose prompt is not there.
+    """
+    openings = Counter(tuple(ids[:OPENING]) for ids in answers.values() if len(ids) >= OPENING)
+    used_by = Counter(token for ids in answers.values() for token in set(ids))
+    texts = {name: frozenset(prompts[name]) for name in answers}
+
+    def mode(name: str, ids: Sequence[int]) -> Mode:
+        if openings[tuple(ids[:OPENING])] > 1:
+            return "stock"
+        own = {token for token in ids if used_by[token] == 1}
+        found = len(own & texts[name])
+        elsewhere = [len(own & text) for other, text in texts.items() if other != name]
+        latched = bool(elsewhere) and found >= WORDS and found >= TIMES * float(np.mean(elsewhere))
+        return "latched" if latched else "other"
+
+    return {name: mode(name, ids) for name, ids in answers.items()}
+
+
+def summary(found: Mapping[str, Mode], per_prompt: Mapping[str, tuple[float, float]]) -> dict[str, dict[str, float | None]]:
+    """Of each mode the share of answers and their acceptance length. ``per_prompt``: (steps, tokens of them) of each prompt."""
+    result: dict[str, dict[str, float | None]] = {}
+    for mode in MODES:
+        names = [name for name, of_name in found.items() if of_name == mode]
+        sums = [per_prompt[name] for name in names if name in per_prompt]
+        steps, tokens = sum(s for s, _ in sums), sum(t for _, t in sums)
+        result[mode] = {
+            "answers": float(len(names)),
+            "share": len(names) / len(found) if found else None,
+            "al_decode": tokens / steps if steps else None,
+        }
+    return result

@@ -1,0 +1,83 @@
+"""What a workload asks for, read once from its settings: every field is checked here, and nowhere else taken for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from specsweep.client.workload import buckets, random_tokens
+from specsweep.client.workload.documents import DATA, KNOWN
+from specsweep.client.workload.errors import WorkloadError
+
+DRAWN, ROUND_ROBIN, AS_LISTED = "drawn", "round_robin", "as_listed"
+KEEP = "keep"
+ORDERS = (DRAWN, ROUND_ROBIN, AS_LISTED)
+LABELS = ("category", "sub_category", "difficulty")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    corpus: str
+    labels: Mapping[str, tuple[str, ...]]  # category, sub_category and difficulty that are wanted; those that are not there: all
+    prompts: int
+    ramp_prompts: int
+    chat: bool
+    system: str | None
+    template_args: Mapping[str, Any]
+    padding: str
+    seed: int
+    data: str
+    order: str
+    ramp_corpus: str
+    thinking: str  # of the answers that are part of a conversation
+    thinking_end: str
+    vocabulary: str = ""  # of random tokens
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """What is not as it always was before these settings came, for the hash: the prompts that existed keep their names."""
+        declared: dict[str, Any] = {name: sorted(values) for name, values in self.labels.items() if name != "category"}
+        return {
+            **declared,
+            **({"order": self.order} if self.order != DRAWN else {}),
+            **({"thinking": self.thinking, "thinking_end": self.thinking_end} if self.thinking != KEEP else {}),
+            **({"vocabulary": self.vocabulary} if self.vocabulary else {}),
+        }
+
+
+def asked(workload: Mapping[str, Any]) -> Asked:
+    """Raises :class:`WorkloadError` naming the field and what it may hold."""
+    found = Asked(
+        corpus=str(workload.get("corpus") or ""),
+        labels={name: values for name in LABELS if (values := _several(workload.get(name)))},
+        prompts=_count(workload, "prompts", least=1),
+        ramp_prompts=_count(workload, "ramp_prompts", least=1),
+        chat=bool(workload.get("chat", True)),
+        system=workload.get("system"),
+        template_args=workload.get("template_args") or {},
+        padding=str(workload.get("padding", buckets.DEFAULT_PADDING)),
+        seed=_count(workload, "seed", least=0, default=0),
+        data=str(workload.get("data") or DATA),
+        order=str(workload.get("order") or DRAWN),
+        ramp_corpus=str(workload.get("ramp_corpus") or ""),
+        thinking=str(workload.get("thinking") or KEEP),
+        thinking_end=str(workload.get("thinking_end") or ""),
+        vocabulary=random_tokens.vocabulary(workload.get("vocabulary")) if workload.get("corpus") == random_tokens.NAME else "",
+    )
+    if not found.corpus:
+        raise WorkloadError(f"workload.corpus is missing: {KNOWN}")
+    if found.order not in ORDERS:
+        raise WorkloadError(f"workload.order={found.order!r}: choose one of {', '.join(ORDERS)}")
+    return found
+
+
+def _several(value: object) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(str(v) for v in cast("Sequence[object]", value))
+
+
+def _count(workload: Mapping[str, Any], field: str, *, least: int, default: int | None = None) -> int:
+    value = workload.get(field, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise WorkloadError(f"workload.{field}={value!r} must be a whole number of at least {least}")
+    return value

@@ -1,0 +1,75 @@
+"""Which documents a workload takes, and in which order: measured ones, and others for the ramp-up. No text stands in both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from specsweep.client.workload.asked import AS_LISTED, ROUND_ROBIN, Asked
+from specsweep.client.workload.documents import Corpus, Document, corpus, documents
+from specsweep.client.workload.errors import WorkloadError
+
+Chosen = list[tuple[Corpus, Document]]  # each with the corpus that it is from
+
+
+def chosen(asked: Asked, isl: int) -> tuple[Chosen, Chosen]:
+    """Measured and ramp-up documents. Raises :class:`WorkloadError` naming the field if there are too few, or none of a category."""
+    source = corpus(asked.corpus, isl, asked.data)
+    found = _wanted(documents(source, isl), asked)
+    drawn = _drawn(found, asked)
+    if asked.ramp_corpus:
+        others = corpus(asked.ramp_corpus, isl, asked.data)
+        main, ramp = [d for d in drawn if not d.ramp], _drawn([d for d in documents(others, isl) if d.ramp is not False], asked)
+    elif all(d.ramp is None for d in drawn):
+        others, wanted = source, asked.prompts + asked.ramp_prompts
+        _enough("workload.prompts + workload.ramp_prompts", wanted, len(drawn), asked)
+        main, ramp = drawn[: asked.prompts], drawn[asked.prompts :]
+    else:
+        others, main, ramp = source, [d for d in drawn if not d.ramp], [d for d in drawn if d.ramp]
+    _enough("workload.prompts", asked.prompts, len(main), asked)
+    _enough("workload.ramp_prompts", asked.ramp_prompts, len(ramp), asked)
+    main, ramp = main[: asked.prompts], ramp[: asked.ramp_prompts]
+    _refuse_repeats([*main, *ramp])
+    return [(source, d) for d in main], [(others, d) for d in ramp]
+
+
+def _wanted(found: Sequence[Document], asked: Asked) -> list[Document]:
+    for name, wanted in asked.labels.items():
+        known = {getattr(d, name) for d in found}
+        for value in wanted:
+            if value not in known:
+                there = ", ".join(sorted(filter(None, known))) or "none"
+                raise WorkloadError(f"workload.{name}={value!r} is not in {asked.corpus}; it has {there}")
+    kept = [d for d in found if all(getattr(d, name) in wanted for name, wanted in asked.labels.items())]
+    if not kept:
+        words = ", ".join(f"workload.{name}={'|'.join(wanted)}" for name, wanted in asked.labels.items())
+        raise WorkloadError(f"no prompt of {asked.corpus} has all of {words}")
+    return kept
+
+
+def _drawn(found: Sequence[Document], asked: Asked) -> list[Document]:
+    if asked.order == AS_LISTED or (asked.order == ROUND_ROBIN and asked.prompts >= len(found)):
+        return list(found)  # the official benchmark goes round only where it takes fewer than there are
+    if asked.order == ROUND_ROBIN:
+        by_category: dict[str, list[Document]] = {}
+        for d in found:
+            by_category.setdefault(d.category, []).append(d)
+        return [d for round_ in zip_longest(*by_category.values()) for d in round_ if d is not None]
+    return sorted(found, key=lambda d: hashlib.sha256(f"{asked.seed}:{d.doc_id}".encode()).digest())
+
+
+def _enough(field: str, wanted: int, there: int, asked: Asked) -> None:
+    if wanted > there:
+        raise WorkloadError(f"{field}={wanted}, but corpus {asked.corpus!r} has {there}; ask for fewer or give a larger corpus")
+
+
+def _refuse_repeats(chosen: Sequence[Document]) -> None:
+    """One text under two ids would count as two independent prompts. Data sets whose texts were never filled in look like that, too."""
+    seen: dict[tuple[str, ...], str] = {}
+    for d in chosen:
+        other = seen.setdefault((d.text, *d.turns), d.doc_id)
+        if other != d.doc_id:
+            raise WorkloadError(
+                f"prompts {other} and {d.doc_id} have the same text (a placeholder that was never filled in?); each must be its own"
+            )
