@@ -14,11 +14,14 @@ What is neither is ``other``. With one prompt nothing can be told from another, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
+from specsweep.analysis.attempts import Attempt, axes_of, panel_label, series_label
+
+RULE = "noise-1"  # of which version the modes are: raise it when anything here tells an answer otherwise
 OPENING = 12
 WORDS = 3
 TIMES = 3.0
@@ -60,3 +63,21 @@ def summary(found: Mapping[str, Mode], per_prompt: Mapping[str, tuple[float, flo
             "al_decode": tokens / steps if steps else None,
         }
     return result
+
+
+def findings(attempts: Iterable[Attempt]) -> list[str]:
+    """A sentence for each point whose prompts were noise: how many answers are of which mode, and what each does to acceptance."""
+    found = []
+    for attempt in attempts:
+        told = ((attempt.get("measurement") or {}).get("random_answers") or {}).get("by_mode") or {}
+        words = [
+            f"{row['share']:.0%} {name}" + (f" (AL {row['al_decode']:.2f})" if row.get("al_decode") else "")
+            for mode, name in (("stock", "stock replies"), ("latched", "about a topic found in the noise"), ("other", "other"))
+            if (row := told.get(mode) or {}).get("answers")
+        ]
+        if words:
+            axes = axes_of(attempt)
+            found.append(
+                f"Random prompts, {series_label(axes)} on {panel_label(axes)} at BS {axes.get('batch_size')}: {', '.join(words)} of the answers."
+            )
+    return found

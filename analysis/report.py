@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsweep.analysis import breakdown, details, figures
+from specsweep.analysis import breakdown, details, figures, noise
 from specsweep.analysis.attempts import (
     Attempt,
     Cell,
@@ -185,7 +185,7 @@ def headlines(report: Report) -> list[str]:
         where = f"{report.series_of[row.cell.key]} on {report.panel_of[row.cell.key]} at BS {row.cell.batch_size}"
         more = f", and {len(flagged) - 1} more" if len(flagged) > 1 else ""
         found.append(f"Take with care: {where}: {row.warnings[0]}{more} (remarks of the speedup table).")
-    return [*found, *breakdown.cautions(report.attempts)]
+    return [*found, *breakdown.cautions(report.attempts), *noise.findings(report.attempts)]
 
 
 def crossovers(report: Report) -> list[tuple[str, str, str]]:

@@ -46,6 +46,7 @@ from specsweep.orchestrator.measuring import Measured, requests_of
 from specsweep.orchestrator.point_run import Bench, EngineDied, EngineTaken, fate, run_point
 from specsweep.orchestrator.points import Point, Session
 from specsweep.orchestrator.preparation import Preparation
+from specsweep.orchestrator.random_answers import sends_noise, tell_modes
 
 STARTS = 2  # of an engine whose failure can heal
 DEATHS = 2  # of an engine in a row without a point between
@@ -142,6 +143,8 @@ class SessionRun:
                 ending = await run_point(point, requests, bench, self.ledger, estimate_s=estimates[point.point_id])
                 if isinstance(ending.result, EngineTaken):
                     raise ending.result
+                if isinstance(ending.result, Measured) and sends_noise(point):
+                    tell_modes(ending.result, await asyncio.to_thread(self.preparation.prompts, point))
                 self._account(point, ending)
                 if isinstance(ending.result, EngineError):
                     raise ending.result
