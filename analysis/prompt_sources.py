@@ -46,6 +46,14 @@ SOURCES = (
     Source("Ada-LEval", ("adaleval",)),
     Source("Long Code Arena", ("longcodearena", "lcaproject"), "MIT or Apache-2.0 repositories only"),
     Source("RepoBench", ("repobench",), "MIT or Apache-2.0 repositories only"),
+    # Of the committed data set; what stands around the material is ours, under the licence of this project.
+    Source(
+        "public-domain literature", ("janeausten", "lewiscarroll", "johnmilton", "williamshakespeare", "pypibrotlisdist"), "public domain"
+    ),
+    Source("Python documentation", ("debianpython311doc",), "PSF-2.0"),
+    Source("CPython", ("cpython",), "PSF-2.0"),
+    Source("Django", ("django",), "BSD-3-Clause"),
+    Source("specsweep", ("specsweep",), "Apache-2.0"),
 )
 
 
