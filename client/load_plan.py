@@ -87,7 +87,8 @@ def plan_requests(
     caps = ramp_caps(batch_size, sampling.max_tokens)
     first = [request(ramp[i % len(ramp)], "ramp", 0, cap) for i, cap in enumerate(caps)]
     count = max(len(main), wanted)
-    rest = [request(main[i % len(main)], "main", i // len(main), sampling.max_tokens) for i in range(count)]
+    measured = [main[i % len(main)] for i in range(count)]
+    rest = [request(prompt, "main", i // len(main), prompt.max_tokens or sampling.max_tokens) for i, prompt in enumerate(measured)]
     return first + rest
 
 

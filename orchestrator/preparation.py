@@ -46,6 +46,7 @@ def conversation_tokens(prompt: Prompt, osl: int, tokenizer: TargetTokenizer | N
     A history goes through text, and a text that is no text (half of a character) can be longer than the ids that it came from; so each
     later turn has a margin of its own, and a turn for which even that is too little fails alone.
     """
+    osl = prompt.max_tokens or osl
     if not prompt.turns or tokenizer is None:
         return len(prompt.ids) + osl
     later = sum(len(tokenizer.encode(text)) + osl + TURN_MARGIN for text in prompt.turns)

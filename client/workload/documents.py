@@ -7,9 +7,11 @@
 * ``mini/qualitative``: the committed conversations.
 * ``speed/qualitative``, ``speed/throughput``: SPEED-Bench as ``specsweep data prepare`` leaves it below ``workload.data``. Of the
   throughput buckets the one of the wanted ISL is taken as it is; for any other ISL texts are cut from the next longer one.
+* ``tasks``: the three built-in tasks of ``llama-spec-bench`` (texts of our own).
 * a path: a Parquet file (or a folder of them) in SPEED-Bench's columns, or JSON lines, one prompt a line: ``prompt_id``, ``category``,
   ``text``, and optionally ``turns`` (what the user says later), ``sub_category``, ``difficulty``, ``source`` and ``answer_start`` (the
-  begun answer). Lines may be gzipped (``.gz``).
+  begun answer). Lines may be gzipped (``.gz``). Lines with ``question_id`` or ``prompt`` instead are read as MT-Bench's and SpecBench's
+  questions and as ``llama-spec-bench``'s tasks (:mod:`~specsweep.client.workload.question_files`); a ``.txt`` file is one prompt.
 """
 
 from __future__ import annotations
@@ -24,17 +26,22 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specsweep.client.workload import buckets
 from specsweep.client.workload.errors import WorkloadError
 
+if TYPE_CHECKING:
+    from specsweep.client.workload.rows import Row
+
 DATA = "data/speed"  # where data sets are prepared, below the working folder
 NATURAL = 0  # as an ISL: every text at the length that it has
 _CORPUS = Path(__file__).parent / "corpus"
+_BUILTIN = Path(__file__).parent / "tasks"
 _TIERS = {"low": "low", "low_entropy": "low", "mixed": "mixed", "high": "high", "high_entropy": "high"}
 _SHORT_REACH = 1080  # o200k tokens that every document of a tier's short file has at least
-KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput or the path of a file"
+TASKS = "tasks"  # of llama-spec-bench
+KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput, tasks or the path of a file"
 _TEXTS = ("prompt_id", "category", "text")
 _OPTIONAL_TEXTS = ("answer_start", "sub_category", "difficulty", "source")
 _USER_FIELDS = {*_TEXTS, *_OPTIONAL_TEXTS, "turns"}
@@ -53,6 +60,7 @@ class Document:
     sub_category: str = ""
     difficulty: str = ""
     source: str = ""
+    max_tokens: int | None = None  # of its answer; None: the workload's
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ def corpus(name: str, isl: int = NATURAL, data: str = DATA) -> Corpus:
     if name.startswith("speed/"):
         path, bucket = _prepared(name, isl, Path(data).expanduser())
         return Corpus(name, None, path, _sha256(name, path), bucket)
+    if name == TASKS:
+        return Corpus(name, None, _BUILTIN, _sha256(name, *sorted(_BUILTIN.glob("*.txt"))))
     path = Path(name).expanduser()
     return Corpus(name, None, path, _sha256(name, path))
 
@@ -138,8 +148,12 @@ def _prepared(name: str, isl: int, data: Path) -> tuple[Path, int | None]:
 @cache
 def _documents(of: Corpus) -> tuple[Document, ...]:
     # Keyed by the content's hash, which is part of Corpus.
+    if of.name == TASKS:
+        return _of_tasks(builtin=())
     if of.path.is_dir() or of.path.suffix == ".parquet":
         return _of_rows(of)
+    if of.path.suffix == ".txt":
+        return _of_tasks(text_file=of.path)
     try:
         raw = of.path.read_bytes()
         text = (gzip.decompress(raw) if of.path.suffix == ".gz" else raw).decode("utf-8")
@@ -153,6 +167,8 @@ def _documents(of: Corpus) -> tuple[Document, ...]:
         return tuple(Document(r["doc_id"], category, r["text"], ramp=r["role"] == "ramp", source=r["source"]) for _, r in rows)
     if of.name == "mini/qualitative":
         return tuple(_of_fields(row, list(row["turns"])) for _, row in rows)
+    if rows and "prompt_id" not in rows[0][1] and rows[0][1].keys() & {"question_id", "prompt"}:
+        return _of_tasks(jsonl=of.path) if isinstance(rows[0][1].get("prompt"), str) else _of_questions(of)
     found = tuple(_user_document(of, n, row) for n, row in rows)
     seen: dict[str, int] = {}
     for (n, _), document in zip(rows, found, strict=True):
@@ -169,7 +185,23 @@ def _of_rows(of: Corpus) -> tuple[Document, ...]:
 
     rows = read_rows(of.path)
     require_filled(rows, of.name)
-    return tuple(_of_fields({name: getattr(row, name) for name in _ROW_LABELS}, row.turns) for row in rows)
+    return tuple(_of_row(row) for row in rows)
+
+
+def _of_tasks(**source: Any) -> tuple[Document, ...]:
+    from specsweep.client.workload.question_files import read_tasks
+
+    return tuple(dataclasses.replace(_of_row(task.row), max_tokens=task.max_tokens) for task in read_tasks(**source))
+
+
+def _of_questions(of: Corpus) -> tuple[Document, ...]:
+    from specsweep.client.workload.question_files import read_any
+
+    return tuple(_of_row(row) for row in read_any(of.path))
+
+
+def _of_row(row: Row) -> Document:
+    return _of_fields({name: getattr(row, name) for name in _ROW_LABELS}, row.turns)
 
 
 _ROW_LABELS = ("question_id", "category", "sub_category", "difficulty", "source")
@@ -217,10 +249,11 @@ def _user_document(of: Corpus, n: int, row: dict[str, Any]) -> Document:
     )
 
 
-def _sha256(name: str, path: Path) -> str:
-    """Of a file, or over the Parquet files of a folder."""
+def _sha256(name: str, *paths: Path) -> str:
+    """Of a file, over several, or over the Parquet files of a folder."""
+    path = paths[0]
     try:
-        files = [path] if not path.is_dir() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
+        files = list(paths) if not path.is_dir() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
         found = [_file_sha256(f, stat.st_size, stat.st_mtime_ns) for f, stat in ((f, os.stat(f)) for f in files)]
     except OSError as e:
         advice = f"; `specsweep data prepare {path.parent.name}` makes it, or set workload.data" if name.startswith("speed/") else ""

@@ -37,6 +37,7 @@ class Prompt:
     difficulty: str = ""
     source: str = ""  # the data set that it is from
     isl_target: int = -1  # length of ``text`` in tokens of the target; -1: without a tokenizer
+    max_tokens: int | None = None  # of each answer, where the prompt's own line says so
     repeated_share: float = 0.0  # part of ``text`` that stood in it before, 0 to 1
 
 
@@ -175,6 +176,7 @@ def _rendered(document: Document, fitted: buckets.Fitted, answer_start: str, set
         sub_category=document.sub_category,
         difficulty=document.difficulty,
         source=document.source,
+        max_tokens=document.max_tokens,
         isl_target=-1 if tokenizer is None else len(tokenizer.encode(fitted.text)),
         repeated_share=repeated_share(buckets.encode(fitted.text)),
     )

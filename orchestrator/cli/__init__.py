@@ -25,13 +25,14 @@ COMMANDS = {
     "sync": "bring MLflow up to date with the store",
     "doctor": "check that this machine, or a cluster, can run a sweep",
     "inspect": "what a recorded stream or a stored trace says, request by request",
-    "data": "data sets of prompts: prepare, select, stats, spectrum",
+    "data": "data sets of prompts: prepare, select, stats, stability, spectrum",
 }
 FAMILIES = {
     "data": {
         "prepare": "fill in SPEED-Bench from its sources, or write the committed data set in its form",
         "select": "of many candidates the prompts of each category that are least like each other",
         "stats": "what is in a data set, or in two side by side",
+        "stability": "how much figures depend on which prompts of a measured pool a benchmark takes",
         "spectrum": "the prompts of a measured sweep in one order, by how predictable their answers were",
     }
 }

@@ -211,3 +211,11 @@ def test_dealing_mixes_caps_and_categories_over_the_processes() -> None:
 def test_more_processes_than_slots_is_refused() -> None:
     with pytest.raises(ValueError, match="processes=3"):
         split_slots(2, 3)
+
+
+def test_a_prompt_with_a_budget_of_its_own_keeps_it_and_the_ramp_does_not_care() -> None:
+    main = [replace(p, max_tokens=None if i else 7) for i, p in enumerate(prompts(3))]
+    made = plan_requests(
+        main, prompts(2, "r"), batch_size=1, sampling=Sampling(max_tokens=64), dialect=Wire(), model="m", stateful=False, requests_per_slot=1
+    )
+    assert [(r.phase, r.max_tokens) for r in made] == [("ramp", 64), ("main", 7), ("main", 64), ("main", 64)]

@@ -113,3 +113,28 @@ def test_lines_of_a_user_may_hold_conversations(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = load_prompts({**WORKLOAD, "corpus": str(path)}, isl=0, tokenizer=None)
     assert {(p.turns, p.difficulty) for p in found.main} == {(("More.",), "easy")}
+
+
+def test_question_files_and_tasks_are_corpora_too(tmp_path: Path) -> None:
+    questions = tmp_path / "question.jsonl"
+    rows = [{"question_id": n, "category": "math", "turns": [f"What is {n}?", "And twice that?"]} for n in range(6)]
+    questions.write_text("".join(json.dumps(line) + "\n" for line in rows))
+    found = load_prompts({**WORKLOAD, "corpus": str(questions)}, isl=0, tokenizer=None)
+    assert {p.turns for p in found.main} == {("And twice that?",)}
+    assert {p.source for p in found.main} == {"MT-Bench"}
+
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps({"prompt": f"Count to {n}.", "max_tokens": 10 + n}) + "\n" for n in range(6)))
+    found = load_prompts({**WORKLOAD, "corpus": str(tasks), "order": "as_listed"}, isl=0, tokenizer=None)
+    assert [p.max_tokens for p in found.main] == [10, 11, 12, 13]
+
+
+def test_one_text_and_the_built_in_tasks_need_ramp_up_prompts_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("Tell a story.")
+    alone = {**WORKLOAD, "corpus": str(tmp_path / "prompt.txt"), "prompts": 1}
+    with pytest.raises(WorkloadError, match=r"workload\.prompts \+ workload\.ramp_prompts=3, but corpus .* has 1"):
+        load_prompts(alone, isl=0, tokenizer=None)
+    (prompt,) = load_prompts({**alone, "ramp_corpus": "mixed"}, isl=0, tokenizer=None).main
+    assert prompt.text == "Tell a story."
+    built_in = load_prompts({**WORKLOAD, "corpus": "tasks", "prompts": 3, "ramp_corpus": "mixed"}, isl=0, tokenizer=None)
+    assert {p.prompt_id for p in built_in.main} == {"builtin-code", "builtin-extract", "builtin-story"}

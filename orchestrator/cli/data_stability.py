@@ -1,0 +1,89 @@
+"""`specsweep data stability SWEEP`: how much a benchmark's figures depend on which prompts of a pool it took, as Tables 6 to 8 of the paper.
+
+The whole pool is measured once, by a sweep; ten uniform and ten optimised benchmarks are then put together out of prompts that are
+measured already, so that they differ by nothing but their choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specsweep.orchestrator.cli.output import add_json, emit_json
+from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
+from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+
+if TYPE_CHECKING:
+    from specsweep.analysis.stability import Agreement, Kind
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar=METAVAR, help="the sweep's name (may be left out if the store has one) and where results live"
+    )
+    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="the pool that the sweep measured, as rows in Parquet")
+    parser.add_argument("--k", type=int, required=True, help="prompts of each category in a benchmark")
+    parser.add_argument("--embedder", default="hashed", metavar="NAME", help="what optimised benchmarks are chosen by (default: %(default)s)")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="keep embeddings here, so that no text is embedded twice")
+    parser.add_argument("--seed", type=int, default=0, help="of the choices (default: %(default)s)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from specsweep.analysis import stability
+    from specsweep.client.workload.embedders import embedder
+    from specsweep.client.workload.errors import WorkloadError
+    from specsweep.client.workload.rows import read_rows
+    from specsweep.orchestrator.cli.data_select import text_of
+    from specsweep.orchestrator.cli.report import show
+
+    names, store = names_and_store(args.words)
+    if len(names) > 1:
+        raise ConfigError(f"data stability takes one sweep, not {len(names)}: {', '.join(names)}")
+    name = names[0] if names else only_sweep(store)
+    try:
+        pool: dict[str, list[Any]] = {}
+        for row in read_rows(args.data):
+            pool.setdefault(row.category, []).append(row)
+        use = embedder(args.embedder, cache=args.cache)
+        x = {category: use.embed([text_of(row) for row in rows]) for category, rows in pool.items()}
+        made = stability.benchmarks(x, args.k, seed=args.seed)
+        measured = _measured(store.sweep(name).records(), {c: {r.question_id: i for i, r in enumerate(rows)} for c, rows in pool.items()})
+        if not measured:
+            raise ConfigError(f"sweep {name}: no point with a drafter has valid acceptance of prompts of {args.data}")
+        found: dict[int, Mapping[Kind, Agreement]] = {
+            length: {kind: stability.agreement(stability.category_al(choices, al)) for kind, choices in made.items()}
+            for length, al in sorted(measured.items())
+        }
+    except (WorkloadError, ValueError) as error:
+        raise ConfigError(f"sweep {name}, {args.data}: {error}") from error
+    tables = [*(stability.range_table(by_kind, length) for length, by_kind in found.items()), stability.ranking_table(found)]
+    if args.json:
+        emit_json({"sweep": name, "embedder": use.name, "k": args.k, "seed": args.seed, "tables": [table.to_json() for table in tables]})
+        return EXIT_OK
+    print(f"{name}: {stability.BENCHMARKS} benchmarks of each kind, {args.k} prompts a category, chosen by {use.name}, seed {args.seed}\n")
+    for table in tables:
+        show(table, set())
+        print()
+    return EXIT_OK
+
+
+def _measured(records: Any, index: Mapping[str, Mapping[str, int]]) -> dict[int, dict[str, dict[int, float]]]:
+    """AL of each row of the pool: draft length → category → row → AL, from the first point of each draft length that has it."""
+    from specsweep.analysis.attempts import cells
+
+    found: dict[int, dict[str, dict[int, float]]] = {}
+    for cell in cells(records):
+        length = cell.axes.get("draft_length")
+        if cell.baseline or not length or int(length) in found or not cell.valid("acceptance"):
+            continue
+        by_category: dict[str, dict[int, float]] = {}
+        for row in cell.counted("acceptance")[0]["measurement"].get("per_conversation") or ():
+            place = index.get(str(row["category"]), {}).get(str(row["conversation_id"]))
+            if place is not None and row.get("steps"):
+                by_category.setdefault(str(row["category"]), {})[place] = row["step_tokens"] / row["steps"]
+        if by_category:
+            found[int(length)] = by_category
+    return found
