@@ -101,6 +101,19 @@ def benchmarks(candidates: Mapping[str, ArrayLike], k: int, *, count: int = BENC
     return {kind: dict(by_name) for kind, by_name in made.items()}
 
 
+def overlap(choices: Mapping[str, Choices]) -> float:
+    """Share of the prompts that two benchmarks have in common, over all pairs and categories, 0 to 1.
+
+    Benchmarks that are nearly the same prompts agree whatever they measure, so their agreement is to be read beside it.
+    """
+    shares = [
+        len(set(a[category]) & set(b[category])) / len(a[category])
+        for a, b in itertools.combinations(choices.values(), 2)
+        for category in a
+    ]
+    return fmean(shares)
+
+
 def to_measure(made: Mapping[Kind, Mapping[str, Choices]]) -> dict[str, tuple[int, ...]]:
     """The rows of each category that any benchmark holds, each once, in order."""
     rows: dict[str, set[int]] = {}

@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="the pool that the sweep measured, as rows in Parquet")
     parser.add_argument("--k", type=int, required=True, help="prompts of each category in a benchmark")
-    parser.add_argument("--embedder", default="hashed", metavar="NAME", help="what optimised benchmarks are chosen by (default: %(default)s)")
+    parser.add_argument(
+        "--embedder", default="hashed", metavar="NAME", help="what optimised benchmarks are chosen by (default: %(default)s)"
+    )
     parser.add_argument("--cache", type=Path, metavar="DIR", help="keep embeddings here, so that no text is embedded twice")
     parser.add_argument("--seed", type=int, default=0, help="of the choices (default: %(default)s)")
     add_json(parser)
@@ -60,13 +62,25 @@ def run(args: argparse.Namespace) -> int:
     except (WorkloadError, ValueError) as error:
         raise ConfigError(f"sweep {name}, {args.data}: {error}") from error
     tables = [*(stability.range_table(by_kind, length) for length, by_kind in found.items()), stability.ranking_table(found)]
+    overlaps = {kind: stability.overlap(choices) for kind, choices in made.items()}
     if args.json:
-        emit_json({"sweep": name, "embedder": use.name, "k": args.k, "seed": args.seed, "tables": [table.to_json() for table in tables]})
+        emit_json(
+            {
+                "overlap": overlaps,
+                "sweep": name,
+                "embedder": use.name,
+                "k": args.k,
+                "seed": args.seed,
+                "tables": [table.to_json() for table in tables],
+            }
+        )
         return EXIT_OK
     print(f"{name}: {stability.BENCHMARKS} benchmarks of each kind, {args.k} prompts a category, chosen by {use.name}, seed {args.seed}\n")
     for table in tables:
         show(table, set())
         print()
+    words = ", ".join(f"{kind} ones {share:.0%}" for kind, share in overlaps.items())
+    print(f"Of their prompts two benchmarks share on average: {words}. What is nearly the same set agrees by itself.")
     return EXIT_OK
 
 

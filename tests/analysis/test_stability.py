@@ -13,6 +13,7 @@ from specsweep.analysis.stability import (
     category_al,
     kendall_distance,
     kendall_distances,
+    overlap,
     range_table,
     ranking_table,
     relative_range,
@@ -129,3 +130,8 @@ def test_tables() -> None:
     similar = similarity_table({"writing": {"random": 0.294, "greedy_swap": 0.18, "qp": 0.176}})
     assert similar.rows[0].cells == ("writing", "0.29", "0.18", "0.18")
     assert "greedy + swap" in similar.to_markdown()
+
+
+def test_how_much_benchmarks_share_is_a_mean_over_pairs_and_categories() -> None:
+    choices = {"a": {"x": (0, 1), "y": (0, 1)}, "b": {"x": (0, 1), "y": (1, 2)}, "c": {"x": (2, 3), "y": (4, 5)}}
+    assert overlap(choices) == pytest.approx((2 + 1) / 2 / 6)

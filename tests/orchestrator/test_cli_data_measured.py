@@ -1,0 +1,84 @@
+"""The commands that read a measured sweep: the order of its prompts, and benchmarks put together out of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_samples import axes, measurement, plan, record, trace
+
+from specsweep.client.workload.rows import Row, write_rows
+from specsweep.orchestrator.cli import main
+from specsweep.orchestrator.store import Store
+
+WORDS = ("river", "stone", "engine", "violin", "harvest", "comet", "ledger", "orchid", "tunnel", "marble", "lantern", "glacier")
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """12 prompts in each of two categories; a sweep measured them at DL 3 and 7: math is harder to guess, and its AL varies more."""
+    store = Store(tmp_path / "results")
+    rows, made = [], []
+    for category in ("math", "coding"):
+        for i, word in enumerate(WORDS):
+            rows.append(Row(f"{category}-{i}", category, "", (f"{word} {category} " * (i + 1),), "own", str(i), "", False))
+    write_rows(tmp_path / "pool.parquet", rows)
+    lengths: list[dict[str, Any]] = [axes(draft_length=3), axes(draft_length=7), axes("none")]
+    with store.lock() as writer:
+        writer.write_plan(plan("pool", lengths))
+        for values in lengths:
+            spread = {"math": 0.05, "coding": 0.01}
+            base = {"math": 1.5, "coding": 2.5}
+            numbers = measurement(drafter=str(values["drafter"]))
+            numbers["per_conversation"] = [
+                {"conversation_id": f"{c}-{i}", "category": c, "steps": 100, "step_tokens": round(100 * (base[c] + spread[c] * i))}
+                for c in base
+                for i in range(len(WORDS))
+            ]
+            made.append(writer.commit(record(values), numbers, trace()))
+    return tmp_path
+
+
+def test_prompts_of_a_sweep_come_in_one_order(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "spectrum", "pool", f"store={pool / 'results'}", "--out", str(pool / "x" / "order.csv"), "--figures", str(pool / "x")]
+    assert main(words) == 0
+    assert "24 prompts by acceptance length" in capsys.readouterr().out
+    with (pool / "x" / "order.csv").open() as f:
+        lines = list(csv.DictReader(f))
+    assert [line["category"] for line in lines] == ["math"] * 12 + ["coding"] * 12
+    assert [line["prompt_id"] for line in lines][:2] == ["math-0", "math-1"]
+    assert {p.name for p in (pool / "x").iterdir()} == {"order.csv", "spectrum.png", "spectrum.svg"}
+    assert main([*words[:4], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["prompts"]) == 24
+    assert len(told["prompts"][0]["al_decode_shrunk"]) == 2, "both draft lengths, and not the baseline"
+
+
+def test_benchmarks_of_a_pool_are_compared_at_each_draft_length(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "stability", "pool", f"store={pool / 'results'}", "--data", str(pool / "pool.parquet"), "--k", "4"]
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    ranges, _, rankings = told["tables"]
+    by_category = {row["category"]: row for row in ranges["rows"]}
+    assert by_category["math"]["uniform_relative_al_range"] > by_category["coding"]["uniform_relative_al_range"] > 0
+    assert {(row["selection"], row["draft_length"]) for row in rankings["rows"]} == {
+        (k, n) for k in ("uniform", "optimized") for n in (3, 7)
+    }
+    assert 0 < told["overlap"]["uniform"] < 1
+    assert main(words) == 0
+    assert "agrees by itself" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--k", "40"], "category 'math' has 12 candidates; 40 are needed"),
+        (["--k", "4", "--embedder", "magic"], "magic"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(words: list[str], told: str, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "stability", "pool", f"store={pool / 'results'}", "--data", str(pool / "pool.parquet"), *words]) == 2
+    assert told in capsys.readouterr().err
