@@ -216,6 +216,13 @@ def test_more_processes_than_slots_is_refused() -> None:
 def test_a_prompt_with_a_budget_of_its_own_keeps_it_and_the_ramp_does_not_care() -> None:
     main = [replace(p, max_tokens=None if i else 7) for i, p in enumerate(prompts(3))]
     made = plan_requests(
-        main, prompts(2, "r"), batch_size=1, sampling=Sampling(max_tokens=64), dialect=Wire(), model="m", stateful=False, requests_per_slot=1
+        main,
+        prompts(2, "r"),
+        batch_size=1,
+        sampling=Sampling(max_tokens=64),
+        dialect=Wire(),
+        model="m",
+        stateful=False,
+        requests_per_slot=1,
     )
     assert [(r.phase, r.max_tokens) for r in made] == [("ramp", 64), ("main", 7), ("main", 64), ("main", 64)]
