@@ -38,7 +38,7 @@ _FINAL_WAITS = {
     "RunContainerError": ("container", "correct the command, the runtime class or the pod template"),
 }
 _PULL_WAITS = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
-QUOTA = "quota"
+QUOTA, REFUSED, NO_POD = "quota", "refused", "no pod"
 _CREATING = ("ContainerCreating", "PodInitializing", "")
 # "Multi-Attach error for volume …" until 1.36, "Waiting for detach for volume …" since; what follows is the same.
 _ONE_NODE = re.compile(r"Multi-Attach error|already (?:used by|exclusively attached to one)")
@@ -103,6 +103,8 @@ def after_ready(verdict: Verdict) -> Verdict:
     """
     if isinstance(verdict, Starting) and verdict.kind == QUOTA:  # its pod is gone already
         return SUSPENDED_AGAIN
+    if isinstance(verdict, Starting) and verdict.kind in (NO_POD, REFUSED):  # seen for the first time after its pod went
+        return Retryable(f"its pod is gone, and it waits for {verdict.waits_for}", "pod gone")
     if isinstance(verdict, Starting):
         return Retryable(f"was ready and is not any more: it waits for {verdict.waits_for}", "not ready any more")
     return verdict
@@ -144,14 +146,14 @@ def _without_pod(job: Job | None, events: Sequence[Event], clock: _Clock, budget
             f"its pod to be allowed ({refused.message})",
             refused.first or job.created,
             budgets.queue_s if quota else budgets.refused_s,
-            kind="refused",
+            kind=REFUSED,
             over="raise the namespace's ResourceQuota" if quota else "the API or an admission policy refuses the pod: change what it names",
         )
     return clock.wait(
         "the Job controller to create its pod",
         job.created,
         budgets.create_s,
-        kind="no pod",
+        kind=NO_POD,
         over="look at: kubectl describe job " + job.name,
     )
 

@@ -66,7 +66,7 @@ async def test_a_sweep_is_looked_after_from_outside(cluster: Cluster, tmp_path: 
         return False
 
     await sweep.until_measured(1)  # by its files, which costs the sweep nothing
-    await until(an_engine_speaks, "a status with a measured point and an engine that speaks")
+    await until(an_engine_speaks, "a status with a measured point and an engine that speaks", within_s=150)
     assert (seen["state"], seen["cluster"]["state"]) == ("running", "runs")
     assert "nothing to resume" in await specsweep("resume", "seen", *way, kubeconfig=user)
     assert "runs already" in await specsweep("submit", *settings(tenant), "name=seen", *SLOW, kubeconfig=user)

@@ -126,7 +126,7 @@ async def test_an_api_server_and_an_mlflow_that_are_away_cost_nothing(cluster: C
     assert_complete(sweep, expected, 2)
     assert interruptions(sweep) == []
     assert len(sweep.events("point_started")) == 2
-    assert "afterwards: specsweep sync alone store=/results/alone" in await sweep.logs()
+    assert "was away or failed and does not hold everything; afterwards: specsweep resume alone cluster=kubernetes" in await sweep.logs()
     await assert_only_the_sweep_is_left(sweep)
 
     database = f"sqlite:///{tmp_path / 'mlflow.db'}"

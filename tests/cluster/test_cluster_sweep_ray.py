@@ -70,7 +70,7 @@ def second_clock() -> None:
 async def test_clients_on_two_hosts_measure_what_those_of_one_host_do(ray_operator: Cluster, tmp_path: Path) -> None:
     tenant, user = await _two_hosts(ray_operator, tmp_path / "results")
     assert re.search(rf"ok +Ray cluster {RAY} HeadPodReady", await _doctor(tenant, user, ADDRESS, code=0))
-    assert re.search(r'Ray cluster nobody .*"nobody" not found', await _doctor(tenant, user, "nobody-head-svc:6379", code=3))
+    assert re.search(r"Ray cluster nobody .*has no RayCluster of that name", await _doctor(tenant, user, "nobody-head-svc:6379", code=3))
     sweep = await submitted(tenant, tmp_path / "results", "two", [*GRID, *_place(tenant)], user=user)
     assert await sweep.finished() in ("Complete", "Failed")  # failed: points that are not valid on a busy machine
     there, here = _measured(sweep.store, "two"), await _at_home(tmp_path / "home", user, GRID)

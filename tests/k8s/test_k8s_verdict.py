@@ -357,13 +357,21 @@ def test_another_start_may_heal_it(found: Verdict, kind: str, says: list[str]) -
 
 @pytest.mark.parametrize(
     "pod",
-    [seen.up(started=300, ready=False), seen.creating(), seen.unscheduled(NO_GPUS, 1), None],
-    ids=["not ready", "creating", "unscheduled", "no pod"],
+    [seen.up(started=300, ready=False), seen.creating(), seen.unscheduled(NO_GPUS, 1)],
+    ids=["not ready", "creating", "unscheduled"],
 )
-def test_after_it_was_ready_it_must_not_wait_again(pod: dict[str, Any] | None) -> None:
+def test_after_it_was_ready_it_must_not_wait_again(pod: dict[str, Any]) -> None:
     found = after_ready(verdict(pod))
     assert isinstance(found, Retryable)
     assert "was ready" in found.reason
+
+
+@pytest.mark.parametrize("events", [(), (seen.event("FailedCreate", "exceeded quota: gpus", 1),)], ids=["no pod", "refused"])
+def test_after_it_was_ready_a_job_without_a_pod_has_lost_it(events: tuple[dict[str, Any], ...]) -> None:
+    found = after_ready(verdict(None, *events))
+    assert isinstance(found, Retryable)
+    assert found.kind == "pod gone"
+    assert found.reason.startswith("its pod is gone")
 
 
 def test_after_it_was_ready_a_suspended_job_was_preempted_also_when_its_pod_is_gone() -> None:
