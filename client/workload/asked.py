@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from specsweep.client.workload import buckets, random_tokens
 from specsweep.client.workload.documents import DATA, KNOWN
@@ -69,11 +69,17 @@ def asked(workload: Mapping[str, Any]) -> Asked:
         raise WorkloadError(f"workload.corpus is missing: {KNOWN}")
     if found.order not in ORDERS:
         raise WorkloadError(f"workload.order={found.order!r}: choose one of {', '.join(ORDERS)}")
+    if own := sorted({"messages", "answer_start"} & found.template_args.keys()):
+        raise WorkloadError(f"workload.template_args: {own[0]!r} is what a prompt is rendered from; take it out")
     return found
 
 
 def _several(value: object) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(str(v) for v in cast("Sequence[object]", value))
+    if value is None or isinstance(value, str):
+        return () if value is None else (value,)
+    if not isinstance(value, Sequence):
+        raise WorkloadError(f"workload: {value!r} is no label; category, sub_category and difficulty take a name or a list of names")
+    return tuple(str(v) for v in value)
 
 
 def _count(workload: Mapping[str, Any], field: str, *, least: int, default: int | None = None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from specsweep.client.workload.asked import AS_LISTED, ROUND_ROBIN, Asked
-from specsweep.client.workload.documents import Corpus, Document, corpus, documents
+from specsweep.client.workload.documents import NATURAL, Corpus, Document, corpus, documents
 from specsweep.client.workload.errors import WorkloadError
 
 Chosen = list[tuple[Corpus, Document]]  # each with the corpus that it is from
@@ -19,22 +19,37 @@ def chosen(asked: Asked, isl: int) -> tuple[Chosen, Chosen]:
     found = _wanted(documents(source, isl), asked)
     drawn = _drawn(found, asked)
     if asked.ramp_corpus:
-        others = corpus(asked.ramp_corpus, isl, asked.data)
-        main, ramp = [d for d in drawn if not d.ramp], _drawn([d for d in documents(others, isl) if d.ramp is not False], asked)
+        others, there = _of_ramp(asked, isl)
+        main, ramp = [d for d in drawn if not d.ramp], _drawn(there, asked)
     elif all(d.ramp is None for d in drawn):
         others, wanted = source, asked.prompts + asked.ramp_prompts
-        _enough("workload.prompts + workload.ramp_prompts", wanted, len(drawn), asked)
+        _enough("workload.prompts + workload.ramp_prompts", wanted, len(drawn), asked.corpus)
         main, ramp = drawn[: asked.prompts], drawn[asked.prompts :]
     else:
         others, main, ramp = source, [d for d in drawn if not d.ramp], [d for d in drawn if d.ramp]
-    _enough("workload.prompts", asked.prompts, len(main), asked)
-    _enough("workload.ramp_prompts", asked.ramp_prompts, len(ramp), asked)
+    _enough("workload.prompts", asked.prompts, len(main), asked.corpus)
+    _enough("workload.ramp_prompts", asked.ramp_prompts, len(ramp), asked.ramp_corpus or asked.corpus)
     main, ramp = main[: asked.prompts], ramp[: asked.ramp_prompts]
     _refuse_repeats([*main, *ramp])
+    if both := {d.doc_id for d in main} & {d.doc_id for d in ramp}:
+        raise WorkloadError(
+            f"prompt {min(both)} would be in the ramp-up and measured too: give workload.ramp_corpus another corpus, or ask for fewer workload.prompts"
+        )
+    _refuse_turns([*main, *ramp], isl)
     return [(source, d) for d in main], [(others, d) for d in ramp]
 
 
+def _of_ramp(asked: Asked, isl: int) -> tuple[Corpus, list[Document]]:
+    try:
+        others = corpus(asked.ramp_corpus, isl, asked.data)
+        return others, [d for d in documents(others, isl) if d.ramp is not False]
+    except WorkloadError as e:  # it may speak of workload.corpus, which is another one
+        raise WorkloadError(str(e).replace("workload.corpus=", "workload.ramp_corpus=")) from e
+
+
 def _wanted(found: Sequence[Document], asked: Asked) -> list[Document]:
+    if not found:
+        raise WorkloadError(f"workload.corpus={asked.corpus!r}: it has no prompts; give a file that has some")
     for name, wanted in asked.labels.items():
         known = {getattr(d, name) for d in found}
         for value in wanted:
@@ -59,9 +74,15 @@ def _drawn(found: Sequence[Document], asked: Asked) -> list[Document]:
     return sorted(found, key=lambda d: hashlib.sha256(f"{asked.seed}:{d.doc_id}".encode()).digest())
 
 
-def _enough(field: str, wanted: int, there: int, asked: Asked) -> None:
+def _enough(field: str, wanted: int, there: int, name: str) -> None:
     if wanted > there:
-        raise WorkloadError(f"{field}={wanted}, but corpus {asked.corpus!r} has {there}; ask for fewer or give a larger corpus")
+        raise WorkloadError(f"{field}={wanted}, but corpus {name!r} has {there}; ask for fewer or give a larger corpus")
+
+
+def _refuse_turns(chosen: Sequence[Document], isl: int) -> None:
+    if isl != NATURAL and (d := next((d for d in chosen if d.turns), None)) is not None:
+        turns = 1 + len(d.turns)
+        raise WorkloadError(f"prompt {d.doc_id} is a conversation of {turns} turns, which cannot be brought to isl={isl}; set isl=natural")
 
 
 def _refuse_repeats(chosen: Sequence[Document]) -> None:

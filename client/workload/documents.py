@@ -21,6 +21,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -157,7 +158,7 @@ def _documents(of: Corpus) -> tuple[Document, ...]:
     try:
         raw = of.path.read_bytes()
         text = (gzip.decompress(raw) if of.path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as e:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e:
         raise WorkloadError(f"workload.corpus={of.name!r}: cannot be read as UTF-8 JSON lines: {e}") from e
     rows = [(n, _row(of, n, line)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if of.tier is not None:
@@ -222,7 +223,8 @@ def _of_fields(row: dict[str, Any], turns: Sequence[str]) -> Document:
 def _row(of: Corpus, n: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as e:
+        json.dumps(row, ensure_ascii=False).encode()  # an escaped half of a surrogate pair is no text
+    except (ValueError, RecursionError) as e:
         raise WorkloadError(f"{of.path}:{n}: not JSON: {e}") from e
     if not isinstance(row, dict):
         raise WorkloadError(f"{of.path}:{n}: a line must be a JSON object, got {type(row).__name__}")

@@ -78,6 +78,8 @@ def check_prompts(workload: Mapping[str, Any], isl: int) -> None:
     settings = asked(workload)
     if settings.corpus != random_tokens.NAME:
         chosen(settings, isl)
+    elif isl == NATURAL:
+        raise WorkloadError("workload.corpus=random: random tokens have no length of their own; set isl, for example isl=1k")
 
 
 def shortest_text(workload: Mapping[str, Any], isl: int) -> int | None:
@@ -117,10 +119,6 @@ def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
 
 
 def _prompt(document: Document, source: Corpus, settings: Asked, isl: int, tokenizer: TargetTokenizer | None) -> Prompt:
-    if document.turns and isl != NATURAL:
-        raise WorkloadError(
-            f"prompt {document.doc_id} is a conversation of {1 + len(document.turns)} turns, which cannot be brought to isl={isl}; set isl=natural"
-        )
     try:
         fitted, answer_start = _fitted(document, source, settings, isl)
     except WorkloadError as e:

@@ -11,8 +11,10 @@ line asked for.
 
 from __future__ import annotations
 
+import gzip
 import json
 import reprlib
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,11 +224,12 @@ def _not_json(constant: str) -> NoReturn:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path}: not UTF-8 text: {error}") from error
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:  # gzip's own faults have no strerror
+        raise WorkloadError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _turns(where: str, fields: dict[str, Any], name: str) -> tuple[str, ...]:

@@ -184,7 +184,10 @@ def _rows_of(file: Path) -> Iterator[Row]:
     except (pa.ArrowInvalid, OSError) as error:
         raise WorkloadError(f"{file}: cannot be read as Parquet ({str(error).splitlines()[0]}); make or fetch it again") from error
     _require_columns(file, table.schema)
-    columns = [table[name].to_pylist() for name in ROW_SCHEMA.names]
+    try:
+        columns = [table[name].to_pylist() for name in ROW_SCHEMA.names]
+    except UnicodeDecodeError as error:  # Parquet does not check that its texts are UTF-8
+        raise WorkloadError(f"{file}: a text is not UTF-8 ({error}); make or fetch the file again") from error
     for n, values in enumerate(zip(*columns, strict=True)):
         yield _row(f"{file}: row {n}", dict(zip(ROW_SCHEMA.names, values, strict=True)))
 

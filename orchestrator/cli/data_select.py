@@ -157,7 +157,9 @@ def _groups(rows: Sequence[Row], k: int) -> dict[str, list[Row]]:
             groups.setdefault(row.category, []).append(row)
     if few := {category: len(members) for category, members in groups.items() if len(members) < k}:
         names = ", ".join(f"{category} has {count}" for category, count in few.items())
-        raise ConfigError(f"--k {k}: too few candidates ({names}); give a smaller --k, or name the others with --category")
+        raise ConfigError(
+            f"--k {k}: too few candidates with texts of their own ({names}); give a smaller --k, or name the others with --category"
+        )
     return groups
 
 

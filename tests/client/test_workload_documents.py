@@ -10,6 +10,7 @@ import pytest
 
 from specsweep.client.workload import TargetTokenizer, WorkloadError, buckets, load_prompts, load_tokenizer, workload_hash
 from specsweep.client.workload.documents import corpus, documents
+from specsweep.client.workload.prompts import check_prompts
 from specsweep.client.workload.rows import PLACEHOLDER, Row, write_rows
 
 TINY = Path(__file__).parents[1] / "tiny_pair" / "target"
@@ -138,3 +139,28 @@ def test_one_text_and_the_built_in_tasks_need_ramp_up_prompts_from_elsewhere(tmp
     assert prompt.text == "Tell a story."
     built_in = load_prompts({**WORKLOAD, "corpus": "tasks", "prompts": 3, "ramp_corpus": "mixed"}, isl=0, tokenizer=None)
     assert {p.prompt_id for p in built_in.main} == {"builtin-code", "builtin-extract", "builtin-story"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "isl", "words"),
+    [
+        ({}, 1000, "conversation of 2 turns, which cannot be brought to isl=1000; set isl=natural"),
+        ({"ramp_corpus": "nowhere.jsonl"}, 0, "workload.ramp_corpus='nowhere.jsonl'"),
+        ({"ramp_corpus": "{own}"}, 0, "would be in the ramp-up and measured too"),
+        ({"template_args": {"messages": 1}}, 0, "template_args: 'messages'"),
+        ({"category": 5}, 0, "5 is no label"),
+        ({"corpus": "random"}, 0, "random tokens have no length of their own"),
+    ],
+)
+def test_a_plan_refuses_what_a_run_could_not_send(settings: dict[str, Any], isl: int, words: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.parquet"
+    write_rows(own, [Row(f"q{n}", "qa", "", (f"Who is {n}?", "And why?"), "", "", "", multiturn=True) for n in range(6)])
+    settings = {name: str(own) if value == "{own}" else value for name, value in settings.items()}
+    with pytest.raises(WorkloadError, match=words):
+        check_prompts({**WORKLOAD, "corpus": str(own), **settings}, isl)
+
+
+def test_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text('{"prompt_id": "a", "category": "qa", "text": "x\\ud800"}\n')
+    with pytest.raises(WorkloadError, match=r"own\.jsonl:1: not JSON"):
+        check_prompts({**WORKLOAD, "corpus": str(tmp_path / "own.jsonl")}, 0)

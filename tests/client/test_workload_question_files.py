@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,15 @@ def test_exactly_one_kind_of_input(tmp_path: Path) -> None:
         read_tasks(prompt="a", text_file=tmp_path)
     with pytest.raises(WorkloadError, match="a JSON-lines file and built-in tasks"):
         read_tasks(jsonl=tmp_path, builtin=())
+
+
+def test_gzipped_questions_are_those_of_the_file(tmp_path: Path) -> None:
+    lines = json.dumps({"question_id": 1, "category": "qa", "turns": ["Who?", "And when?"]}).encode()
+    (tmp_path / "q.jsonl").write_bytes(lines)
+    (tmp_path / "q.jsonl.gz").write_bytes(packed := gzip.compress(lines))
+    assert read_any(tmp_path / "q.jsonl.gz") == read_any(tmp_path / "q.jsonl")
+
+    for n, broken in enumerate((packed[:20], lines, packed[:12] + b"\xff" * 8 + packed[20:])):
+        (path := tmp_path / f"broken{n}.jsonl.gz").write_bytes(broken)
+        with pytest.raises(WorkloadError, match=rf"broken{n}\.jsonl\.gz: cannot be read: \S"):
+            read_any(path)

@@ -252,3 +252,11 @@ def test_filters() -> None:
         ids(category=["qa", "code"])
     with pytest.raises(WorkloadError, match=r"no row of the data set has category in \(qa\), difficulty in \(hard\)"):
         ids(category=["qa"], difficulty=["hard"])
+
+
+def test_a_text_that_is_not_utf8_is_refused_by_its_file(tmp_path: Path) -> None:
+    write_rows(tmp_path / "good.parquet", [_row("a")])
+    broken = pa.array([b"\xff\xfe"], type=pa.binary()).view(pa.string())
+    pq.write_table(pq.ParquetFile(tmp_path / "good.parquet").read().set_column(1, "category", broken), tmp_path / "bad.parquet")
+    with pytest.raises(WorkloadError, match=r"bad\.parquet: a text is not UTF-8 .*fetch the file again"):
+        read_rows(tmp_path / "bad.parquet")

@@ -130,7 +130,7 @@ def test_embeddings_are_kept_where_asked(data: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--k", "31"], "--k 31: too few candidates .coding has 30.; give a smaller --k"),
+        (["--k", "31"], "--k 31: too few candidates with texts of their own .coding has 30.; give a smaller --k"),
         (["--k", "1"], "choose at least 2"),
         (["--k", "6", "--category", "poetry"], "'poetry': no row of the data set has it; there are: coding, writing"),
         (["--k", "6", "--embedder", "word2vec"], "embedder 'word2vec' is not known; give hashed"),
