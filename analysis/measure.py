@@ -102,6 +102,7 @@ def _checks(
             flight=flight,
             measured=len(main),
             failed=len(main) - len(chosen.main),
+            failure=_commonest_failure(main),
             max_batch=facts.max_batch,
         ),
         *residency_checks(
@@ -170,6 +171,17 @@ def _contribution(sheet: Sheet, trace: PointTrace, steps: acceptance.Steps | Non
     if counters is None or counters.drafts is None:
         return None
     return checks.contribution_check(counters.accepted_tokens, counters.drafts, int(counters.drafts), facts.drafter)
+
+
+def _commonest_failure(requests: Sequence[RequestTrace]) -> str:
+    """What went wrong most often, with one error of that kind. Turns that were not sent because another failed say nothing new."""
+    failed = [r.read for r in requests if r.read.outcome != "ok"]
+    kinds = Counter(read.error_kind for read in failed if read.error_kind not in ("", "not_sent")) or Counter(r.error_kind for r in failed)
+    if not kinds:
+        return ""
+    ((kind, _),) = kinds.most_common(1)
+    error = next((read.error for read in failed if read.error_kind == kind and read.error), "")
+    return f", most often {kind}" + (f": {error}" if error else "")
 
 
 def _counts(trace: PointTrace, chosen: Selection) -> dict[str, Any]:

@@ -69,6 +69,8 @@ def asked(workload: Mapping[str, Any]) -> Asked:
         raise WorkloadError(f"workload.corpus is missing: {KNOWN}")
     if found.order not in ORDERS:
         raise WorkloadError(f"workload.order={found.order!r}: choose one of {', '.join(ORDERS)}")
+    if found.ramp_corpus == random_tokens.NAME:
+        raise WorkloadError("workload.ramp_corpus=random: ramp-up prompts are texts; name a corpus of texts, or leave it null")
     if own := sorted({"messages", "answer_start"} & found.template_args.keys()):
         raise WorkloadError(f"workload.template_args: {own[0]!r} is what a prompt is rendered from; take it out")
     return found

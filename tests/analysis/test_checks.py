@@ -18,6 +18,7 @@ LOAD = {
     "window": WINDOW,
     "flight": InFlight(4, 4, 5.0, 0.1, 0.0),
     "measured": 16,
+    "failure": "",
     "failed": 0,
     "max_batch": 4,
 }

@@ -279,6 +279,7 @@ def test_failed_requests_are_out_of_every_number_and_over_a_percent_spoils_the_p
     m = checked(measure(trace, replace(EIGHT, batch_size=4)))
     assert m["counts"]["failed_by_kind"] == {"stream_error": 2}
     assert failing(m) == ["failed_share"]
+    assert "requests failed, most often stream_error" in check(m, "failed_share")["message"]
     assert "2 failed requests" in check(m, "counter_accepted_tokens")["message"]
     assert not any(m["validity"].values())
     assert {r["conversation_id"] for r in m["per_conversation"]} == {p.prompt_id for p in PROMPTS} - {"p2", "p3"}

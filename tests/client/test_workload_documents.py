@@ -147,6 +147,7 @@ def test_one_text_and_the_built_in_tasks_need_ramp_up_prompts_from_elsewhere(tmp
         ({}, 1000, "conversation of 2 turns, which cannot be brought to isl=1000; set isl=natural"),
         ({"ramp_corpus": "nowhere.jsonl"}, 0, "workload.ramp_corpus='nowhere.jsonl'"),
         ({"ramp_corpus": "{own}"}, 0, "would be in the ramp-up and measured too"),
+        ({"ramp_corpus": "random"}, 0, "workload.ramp_corpus=random: ramp-up prompts are texts"),
         ({"template_args": {"messages": 1}}, 0, "template_args: 'messages'"),
         ({"category": 5}, 0, "5 is no label"),
         ({"corpus": "random"}, 0, "random tokens have no length of their own"),
