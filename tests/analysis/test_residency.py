@@ -76,6 +76,11 @@ def test_gauges_that_were_hardly_read_decide_nothing(gauges: list[GaugeSample], 
     assert all("not decided" in found[name].message for name in ("running_requests", "queued_in_engine"))
 
 
+def test_looks_that_all_missed_a_short_load_decide_nothing() -> None:
+    assert not failed(checked(looks((0, 0), (0, 0), (0, 0))))
+    assert failed(checked(looks((0, 8), (0, 8)))) == {"running_requests"}
+
+
 def test_a_maximum_of_an_earlier_version_without_its_looks_still_decides() -> None:
     assert failed(checked([], running_max=3.0)) == {"running_requests"}
 
