@@ -11,11 +11,11 @@ import io
 from pathlib import Path
 
 from specsweep.analysis.attempts import cells
-from specsweep.analysis.figures import svg, write_png
+from specsweep.analysis.similarity import write_figure
 from specsweep.analysis.spectrum import Place, spectrum, spectrum_figure
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
 from specsweep.orchestrator.cli.report import report_of
-from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
+from specsweep.orchestrator.cli.selection import METAVAR, one_sweep
 from specsweep.orchestrator.durable import make_dirs, replace_file
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 
@@ -32,10 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    names, store = names_and_store(args.words)
-    if len(names) > 1:
-        raise ConfigError(f"data spectrum takes one sweep, not {len(names)}: {', '.join(names)}")
-    name = names[0] if names else only_sweep(store)
+    name, store = one_sweep(args.words, "data spectrum")
     report = report_of(store.sweep(name))
     found = spectrum(cells(report.attempts))
     if not found:
@@ -46,9 +43,7 @@ def run(args: argparse.Namespace) -> int:
         replace_file(args.out, _csv(found))
     if args.figures is not None:
         figure = spectrum_figure(found, title, simulated=report.simulated)
-        make_dirs(args.figures)
-        replace_file(args.figures / "spectrum.svg", svg(figure, "spectrum", title))
-        write_png(figure, args.figures / "spectrum.png")
+        write_figure(figure, args.figures, "spectrum")
     if args.json:
         emit_json({"sweep": name, "simulated": report.simulated, "prompts": [_record(p) for p in found]})
         return EXIT_OK

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specsweep.orchestrator.cli.output import add_json, emit_json
-from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
+from specsweep.orchestrator.cli.selection import METAVAR, one_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator.cli.data_select import text_of
     from specsweep.orchestrator.cli.report import show
 
-    names, store = names_and_store(args.words)
-    if len(names) > 1:
-        raise ConfigError(f"data stability takes one sweep, not {len(names)}: {', '.join(names)}")
-    name = names[0] if names else only_sweep(store)
+    name, store = one_sweep(args.words, "data stability")
     try:
         pool: dict[str, list[Any]] = {}
         for row in read_rows(args.data):

@@ -21,8 +21,8 @@ from typing import Any
 from specsweep.analysis.report import Report, build, crossovers, draw, headlines, html, markdown
 from specsweep.analysis.tabular import Table, fit, footnoted, text_width, without_intervals
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, terminal_width
-from specsweep.orchestrator.cli.selection import METAVAR, names_and_store, only_sweep
-from specsweep.orchestrator.errors import EXIT_OK, ConfigError
+from specsweep.orchestrator.cli.selection import METAVAR, one_sweep
+from specsweep.orchestrator.errors import EXIT_OK
 from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.sweep_record import SweepView
 
@@ -52,10 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    names, store = names_and_store(args.words)
-    if len(names) > 1:
-        raise ConfigError(f"report takes one sweep, not {len(names)}: {', '.join(names)}")
-    view = store.sweep(names[0] if names else only_sweep(store))
+    name, store = one_sweep(args.words, "report")
+    view = store.sweep(name)
     report = report_of(view)
     paths = write_report(report, view.path)
     if args.json:

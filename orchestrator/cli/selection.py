@@ -55,6 +55,14 @@ def sweeps_or_all(words: Sequence[str]) -> tuple[list[str], dict[str, str], Stor
     return readable, unreadable, store
 
 
+def one_sweep(words: Sequence[str], command: str) -> tuple[str, Store]:
+    """The sweep that is named, or the only one of the store. Raises ``ConfigError`` for several, and as :func:`only_sweep`."""
+    names, store = names_and_store(words)
+    if len(names) > 1:
+        raise ConfigError(f"{command} takes one sweep, not {len(names)}: {', '.join(names)}")
+    return names[0] if names else only_sweep(store), store
+
+
 def only_sweep(store: Store) -> str:
     """The sweep of a store that holds one that can be read. Raises ``ConfigError`` naming them if it holds none or several."""
     readable, unreadable = _all(store)
