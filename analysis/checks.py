@@ -82,7 +82,9 @@ def load_checks(
             _filled(flight) if window.ok else "there is no steady window to look at",
         ),
         Check("requests", measured, needed, measured >= needed, ("tps",), f"{measured} requests for batch size {batch_size}"),
-        Check("failed_share", share, MAX_FAILED_SHARE, share <= MAX_FAILED_SHARE, ("all",), f"{failed} of {measured} requests failed{failure}"),
+        Check(
+            "failed_share", share, MAX_FAILED_SHARE, share <= MAX_FAILED_SHARE, ("all",), f"{failed} of {measured} requests failed{failure}"
+        ),
         Check(
             "engine_batch_limit",
             max_batch,

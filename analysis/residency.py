@@ -47,7 +47,8 @@ def _running(batch_size: int, gauges: Sequence[GaugeSample], running_max: float 
 
     if running_max is None or window_s < GAUGE_SECONDS:
         return check(True, "not decided: the engine's gauge was not read long enough")
-    if not running_max and not any(g.waiting for g in gauges):  # it answered, so it ran them: on a busy machine all looks can miss a short load
+    if not running_max and not any(g.waiting for g in gauges):
+        # It answered, so it ran them: on a busy machine all looks can miss a short load.
         return check(True, "not decided: no look at the engine's gauge found it at work")
     text = f"the engine ran up to {running_max:.0f} requests at once"
     if running_max > batch_size:
