@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Protocol, TypeVar
 
 from specsweep.client.workload.asked import AS_LISTED, ROUND_ROBIN, Asked
 from specsweep.client.workload.documents import NATURAL, Corpus, Document, corpus, documents
@@ -64,14 +65,37 @@ def _wanted(found: Sequence[Document], asked: Asked) -> list[Document]:
 
 
 def _drawn(found: Sequence[Document], asked: Asked) -> list[Document]:
-    if asked.order == AS_LISTED or (asked.order == ROUND_ROBIN and asked.prompts >= len(found)):
-        return list(found)  # the official benchmark goes round only where it takes fewer than there are
+    if asked.order == AS_LISTED:
+        return list(found)
     if asked.order == ROUND_ROBIN:
-        by_category: dict[str, list[Document]] = {}
-        for d in found:
-            by_category.setdefault(d.category, []).append(d)
-        return [d for round_ in zip_longest(*by_category.values()) for d in round_ if d is not None]
+        return [*round_robin(found, asked.prompts), *_rotation(found)[asked.prompts :]]
     return sorted(found, key=lambda d: hashlib.sha256(f"{asked.seed}:{d.doc_id}".encode()).digest())
+
+
+class _Labelled(Protocol):
+    @property
+    def category(self) -> str: ...
+
+
+_L = TypeVar("_L", bound=_Labelled)
+
+
+def round_robin(found: Sequence[_L], n: int) -> tuple[_L, ...]:
+    """``n`` prompts, one of each category in turn: categories in order of their first prompt, those of one in the order of the data set.
+
+    That is how the official benchmark takes fewer requests than the data set has. A category that has none left is passed over.
+    With ``n`` of all or more the data set is taken as it is, in its own order. Raises :class:`WorkloadError` if ``n`` is below 1.
+    """
+    if n < 1:
+        raise WorkloadError(f"{n} rows of a data set: take at least 1")
+    return tuple(found) if n >= len(found) else tuple(_rotation(found)[:n])
+
+
+def _rotation(found: Sequence[_L]) -> list[_L]:
+    by_category: dict[str, list[_L]] = {}
+    for prompt in found:
+        by_category.setdefault(prompt.category, []).append(prompt)
+    return [prompt for round_ in zip_longest(*by_category.values()) for prompt in round_ if prompt is not None]
 
 
 def _enough(field: str, wanted: int, there: int, name: str) -> None:

@@ -52,10 +52,6 @@ class Task:
     max_tokens: int | None
     name: str
 
-    def budget(self, default: int) -> int:
-        """Output tokens that this task may take, in a run that gives every task ``default``."""
-        return default if self.max_tokens is None else self.max_tokens
-
 
 def read_mtbench(path: str | Path, n: int | None = MTBENCH_ROWS) -> tuple[Row, ...]:
     """The first ``n`` questions of an MT-Bench file (None: all), each with exactly two turns under ``turns`` or ``prompt``.

@@ -17,7 +17,6 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -125,24 +124,6 @@ def require_filled(rows: Sequence[Row], name: str) -> None:
         f"(by category: {_counts(row.category for row in empty)}; by source: {_counts(row.source for row in empty)}). "
         "Fill them in with `specsweep data prepare`, which fetches them from their sources, or filter those categories out"
     )
-
-
-def round_robin(rows: Sequence[Row], n: int) -> tuple[Row, ...]:
-    """``n`` rows, one of each category in turn: categories in order of their first row, the rows of one in the order of the data set.
-
-    That is how the official benchmark takes fewer requests than the data set has. A category that has no rows left is passed over.
-    With ``n`` of all rows or more the data set is taken as it is, in its own order. Raises :class:`WorkloadError` if ``n`` is below 1.
-    """
-    if n < 1:
-        raise WorkloadError(f"{n} rows of a data set: take at least 1")
-    if n >= len(rows):
-        return tuple(rows)
-    by_category: dict[str, list[Row]] = {}
-    for row in rows:
-        by_category.setdefault(row.category, []).append(row)
-    rounds = chain.from_iterable(zip_longest(*by_category.values()))
-    taken = (row for row in rounds if row is not None)
-    return tuple(row for row, _ in zip(taken, range(n), strict=False))
 
 
 def filter_rows(

@@ -103,7 +103,7 @@ def test_a_full_line_and_a_bare_line_of_tasks(tmp_path: Path) -> None:
     first, second = read_tasks(jsonl=_lines(tmp_path / "p.jsonl", full, {"prompt": "Name a tree.\n"}))
     assert first == Task(Row("task-1", "reasoning", "", ("Solve 12*17.",), "p.jsonl", "task-1", "", multiturn=False), 64, "math")
     assert second == Task(Row("2", "dataset", "", ("Name a tree.\n",), "p.jsonl", "2", "", multiturn=False), None, "2")
-    assert (first.budget(256), second.budget(256)) == (64, 256)
+    assert (first.max_tokens, second.max_tokens) == (64, None)
 
 
 @pytest.mark.parametrize(

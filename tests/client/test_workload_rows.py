@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specsweep.client.workload.choice import round_robin
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.client.workload.rows import (
     PLACEHOLDER,
@@ -21,7 +22,6 @@ from specsweep.client.workload.rows import (
     placeholders,
     read_rows,
     require_filled,
-    round_robin,
     write_rows,
 )
 
