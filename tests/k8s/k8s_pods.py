@@ -189,3 +189,7 @@ def event(reason: str, message: str, first: float, last: float | None = None, *,
         "involvedObject": {"kind": "Pod", "name": "fig7-3f2a91c0e2-x7k2p", "uid": "5f0e-pod"},
         **times,
     }
+
+
+def kueue_suspended(seconds_ago: float) -> dict[str, Any]:
+    return job(condition("Suspended", "True", seconds_ago, "JobSuspended", "Job suspended"), suspended=True)

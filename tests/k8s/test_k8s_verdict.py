@@ -11,7 +11,7 @@ from k8s_pods import NOW
 
 from specsweep.k8s.ends import LogCause
 from specsweep.k8s.outcomes import Ready, Retryable, Starting, Terminal, Verdict
-from specsweep.k8s.verdict import Budgets, after_ready, judge, wants_log
+from specsweep.k8s.verdict import Budgets, judge, wants_log
 
 BUDGETS = Budgets()
 NO_GPUS = "0/12 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 8 Insufficient nvidia.com/gpu. no new claims to deallocate"
@@ -66,10 +66,6 @@ def mount(first: float) -> dict[str, Any]:
     return seen.event("FailedMount", 'MountVolume.SetUp failed for volume "claim-0" : persistentvolumeclaim "weights" not found', first)
 
 
-def kueue_suspended(seconds_ago: float) -> dict[str, Any]:
-    return seen.job(seen.condition("Suspended", "True", seconds_ago, "JobSuspended", "Job suspended"), suspended=True)
-
-
 STARTING: list[tuple[str, Verdict, list[str]]] = [
     ("no pod yet", verdict(None), ["the Job controller"]),
     (
@@ -78,7 +74,7 @@ STARTING: list[tuple[str, Verdict, list[str]]] = [
         ["exceeded quota: team"],
     ),
     ("a policy refuses the pod, for now", verdict(None, seen.event("FailedCreate", "denied by policy", 60)), ["denied by policy"]),
-    ("suspended by Kueue", verdict(None, job=kueue_suspended(7200)), ["quota"]),
+    ("suspended by Kueue", verdict(None, job=seen.kueue_suspended(7200)), ["quota"]),
     ("not looked at yet", verdict(seen.pod("Pending", node=None)), ["the scheduler"]),
     ("no node", verdict(seen.unscheduled(NO_GPUS, 600)), [NO_GPUS]),
     ("no node has it, for now", verdict(seen.unscheduled(NOWHERE, 299)), [NOWHERE]),
@@ -156,7 +152,7 @@ TERMINAL: list[tuple[str, Verdict, str, list[str]]] = [
     ("a taint, told by an older scheduler", verdict(seen.unscheduled(TAINT_TOLD, 301)), "no node", ["the taint nvidia.com/gpu is given"]),
     ("no such claim", verdict(seen.unscheduled(NO_CLAIM, 301)), "no node", [NO_CLAIM, "300 s", "correct its name"]),
     ("taken until the deadline", verdict(seen.unscheduled(TAKEN, 3601)), "no node", [TAKEN, "3600 s"]),
-    ("quota deadline", verdict(None, job=kueue_suspended(86401)), "quota", ["workloads", "Kueue does not run here"]),
+    ("quota deadline", verdict(None, job=seen.kueue_suspended(86401)), "quota", ["workloads", "Kueue does not run here"]),
     ("refused by a policy", verdict(None, seen.event("FailedCreate", "violates PodSecurity", 121)), "refused", ["violates PodSecurity"]),
     (
         "refused by a quota until the deadline",
@@ -325,7 +321,7 @@ RETRYABLE: list[tuple[str, Verdict, str, list[str]]] = [
     ),
     ("its Job deleted", verdict(None, job=seen.job(deleting=True)), "deleted", ["Job is being deleted"]),
     ("its Job gone", judge(None, None, [], now=NOW, budgets=BUDGETS), "deleted", ["Job is gone"]),
-    ("preempted by Kueue", verdict(seen.up(started=300, ready=True), job=kueue_suspended(1)), "preempted", ["suspended again"]),
+    ("preempted by Kueue", verdict(seen.up(started=300, ready=True), job=seen.kueue_suspended(1)), "preempted", ["suspended again"]),
     ("unknown end", verdict(seen.ended(1), log="Traceback\nKeyError: 'x'"), "unknown", ["code 1", "KeyError: 'x'"]),
     ("ended well: a server must not", verdict(seen.ended(0, "Completed"), log="bye"), "unknown", ["code 0", "bye"]),
     ("killed from outside", verdict(seen.ended(137), log="step 7"), "killed", ["SIGKILL", "step 7"]),
@@ -353,36 +349,6 @@ def test_another_start_may_heal_it(found: Verdict, kind: str, says: list[str]) -
     assert found.kind == kind
     assert all(words in found.reason for words in says), found.reason
     assert found.once == (kind in ("unknown", "killed"))
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [seen.up(started=300, ready=False), seen.creating(), seen.unscheduled(NO_GPUS, 1)],
-    ids=["not ready", "creating", "unscheduled"],
-)
-def test_after_it_was_ready_it_must_not_wait_again(pod: dict[str, Any]) -> None:
-    found = after_ready(verdict(pod))
-    assert isinstance(found, Retryable)
-    assert "was ready" in found.reason
-
-
-@pytest.mark.parametrize("events", [(), (seen.event("FailedCreate", "exceeded quota: gpus", 1),)], ids=["no pod", "refused"])
-def test_after_it_was_ready_a_job_without_a_pod_has_lost_it(events: tuple[dict[str, Any], ...]) -> None:
-    found = after_ready(verdict(None, *events))
-    assert isinstance(found, Retryable)
-    assert found.kind == "pod gone"
-    assert found.reason.startswith("its pod is gone")
-
-
-def test_after_it_was_ready_a_suspended_job_was_preempted_also_when_its_pod_is_gone() -> None:
-    found = after_ready(verdict(None, job=kueue_suspended(1)))
-    assert isinstance(found, Retryable)
-    assert found.kind == "preempted"
-
-
-def test_after_it_was_ready_all_else_stays() -> None:
-    for found in (verdict(seen.up(started=300, ready=True)), verdict(seen.ended(137, "OOMKilled")), verdict(seen.ended(1))):
-        assert after_ready(found) == found
 
 
 def test_the_oom_killer_explains_what_came_after_it() -> None:
