@@ -21,11 +21,16 @@ DEFAULT_PADDING = "Answer now please.\n"  # SPEED-Bench's: 4 tokens
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A text in its bucket. ``isl`` is its real count in o200k tokens; ``padding_share`` the part of those that is padding, 0 to 1."""
+    """A text in its bucket. ``ids`` are its own in o200k_base; ``padding_share`` is the part of them that is padding, 0 to 1."""
 
     text: str
-    isl: int
+    ids: Sequence[int]
     padding_share: float
+
+    @property
+    def isl(self) -> int:
+        """Its real length in o200k tokens."""
+        return len(self.ids)
 
 
 def count(text: str) -> int:
@@ -46,10 +51,10 @@ def fit(text: str, isl: int, padding: str = DEFAULT_PADDING) -> Fitted:
     ids = encode(text)
     missing = isl - len(ids)
     if missing == 0:
-        return Fitted(text, isl, 0.0)
+        return Fitted(text, ids, 0.0)
     if missing < 0:
         cut = decode(ids[:isl])
-        return Fitted(cut, count(cut), 0.0)
+        return Fitted(cut, encode(cut), 0.0)
     unit = count(padding)
     if unit == 0:
         raise WorkloadError(
@@ -61,7 +66,7 @@ def fit(text: str, isl: int, padding: str = DEFAULT_PADDING) -> Fitted:
             f"workload.padding={padding!r} merges with itself and cannot fill isl={isl}; take a sentence with a line break at its end"
         )
     padded = decode(ids[:isl])
-    return Fitted(padded, count(padded), missing / isl)
+    return Fitted(padded, encode(padded), missing / isl)
 
 
 def decode(ids: Sequence[int]) -> str:

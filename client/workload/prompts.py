@@ -132,7 +132,7 @@ def _fitted(document: Document, source: Corpus, settings: Asked, isl: int) -> tu
         size = isl if isl != NATURAL else buckets.count(recipes.whole(source.tier, document.text))
         return recipes.message(source.tier, document.text, size, settings.padding)
     if source.as_it_is(isl):
-        return buckets.Fitted(document.text, buckets.count(document.text), 0.0), document.answer_start
+        return buckets.Fitted(document.text, buckets.encode(document.text), 0.0), document.answer_start
     return buckets.fit(document.text, isl, settings.padding), document.answer_start
 
 
@@ -144,7 +144,7 @@ def _random(settings: Asked, isl: int, tokenizer: TargetTokenizer | None) -> Pro
     made = [
         _rendered(
             Document(f"random-{i:03d}", random_tokens.CATEGORY, text),
-            buckets.Fitted(text, buckets.count(text), 0.0),
+            buckets.Fitted(text, buckets.encode(text), 0.0),
             "",
             settings,
             tokenizer,
@@ -176,5 +176,5 @@ def _rendered(document: Document, fitted: buckets.Fitted, answer_start: str, set
         source=document.source,
         max_tokens=document.max_tokens,
         isl_target=-1 if tokenizer is None else len(tokenizer.encode(fitted.text)),
-        repeated_share=repeated_share(buckets.encode(fitted.text)),
+        repeated_share=repeated_share(fitted.ids),
     )
