@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from specsweep.analysis import stats
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.check_units import by_cause, check_line
 from specsweep.analysis.error_words import what_failed
 
@@ -279,17 +280,6 @@ def _label(axes: Mapping[str, Any], names: Iterable[str]) -> str:
         bare = name in ("engine", "target", "drafter", "workload")
         parts.append(format_axis(value) if bare else f"{AXIS_LABELS.get(name, name.removeprefix('drafter.'))} {format_axis(value, name)}")
     return " · ".join(parts)
-
-
-def format_axis(value: object, name: str = "") -> str:
-    """``name``: of the axis, where one of its values is a word."""
-    if value is None:
-        return "–"
-    if name == "isl" and value == 0:
-        return "natural"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def env_of(attempt: Attempt) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from specsweep.analysis.attempts import (
     axes_of,
     env_of,
     failed_checks,
-    format_axis,
     is_measured,
     over_sessions,
     panel_axes,
@@ -21,6 +20,7 @@ from specsweep.analysis.attempts import (
     series_axes,
     why_invalid,
 )
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.check_units import short_number, with_unit
 from specsweep.analysis.environment import flatten
 from specsweep.analysis.tables import FOLDABLE, axis_columns

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specsweep.analysis.attempts import AXIS_LABELS, Attempt, axes_of, format_axis, is_capture, is_measured, is_simulated, is_valid
+from specsweep.analysis.attempts import AXIS_LABELS, Attempt, axes_of, is_capture, is_measured, is_simulated, is_valid
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.details import describe
 from specsweep.analysis.tabular import Column, Row, Table, fold_shared
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specsweep.analysis.attempts import AXIS_LABELS, Attempt, Cell, format_axis, series_label
+from specsweep.analysis.attempts import AXIS_LABELS, Attempt, Cell, series_label
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.figures import INK, PALETTE, house_style
 
 if TYPE_CHECKING:

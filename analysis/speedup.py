@@ -34,12 +34,12 @@ from specsweep.analysis.attempts import (
     Estimate,
     axes_of,
     estimate,
-    format_axis,
     is_measured,
     is_valid,
     over_sessions,
     why_invalid,
 )
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.environment import environment_differences
 from specsweep.analysis.reasons import in_one_sentence
 

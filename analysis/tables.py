@@ -15,7 +15,6 @@ from specsweep.analysis.attempts import (
     Cell,
     cells,
     failed_checks,
-    format_axis,
     is_measured,
     is_simulated,
     latest,
@@ -23,6 +22,7 @@ from specsweep.analysis.attempts import (
     panel_label,
     series_axes,
 )
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.error_words import what_failed
 from specsweep.analysis.pareto import ParetoPoint, pareto
 from specsweep.analysis.speedup import Speedup, ratio_text, speedups, verdict

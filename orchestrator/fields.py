@@ -189,12 +189,6 @@ def _as_kind(key: str, known: Field, value: Any) -> Any:
     return _REFUSED if below or value > known.high else value
 
 
-def axis_text(axis: str, value: object) -> str:
-    """A value of an axis as people read it."""
-    known = FIELDS.get(axis)
-    return known.word if known is not None and known.word and value == known.low else str(value)
-
-
 def _shown(value: Any) -> str:
     return str(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else repr(value)
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.check_units import by_cause
-from specsweep.orchestrator.fields import axis_text
 from specsweep.orchestrator.points import Point, Session
 
 REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same cores
@@ -24,7 +24,7 @@ def label(point: Point) -> str:
     drafter = str(axes["drafter"]) + (f" DL{axes['draft_length']}" if axes["draft_length"] is not None else "")
     extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k) + (" routing capture" if point.is_capture else "")
     repeat = f" repeat {axes['repeat']}" if axes.get("repeat", 1) != 1 else ""
-    return f"{axes['engine']} {axes['target']} {drafter} BS{axes['batch_size']} ISL{axis_text('isl', axes['isl'])} {axes['workload']}{extra}{repeat}"
+    return f"{axes['engine']} {axes['target']} {drafter} BS{axes['batch_size']} ISL{format_axis(axes['isl'], 'isl')} {axes['workload']}{extra}{repeat}"
 
 
 def clock(seconds: float) -> str:

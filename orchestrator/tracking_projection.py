@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from specsweep.analysis.axis_words import format_axis
 from specsweep.orchestrator.attempt import Attempt
-from specsweep.orchestrator.fields import axis_text
 
 ROLE, SHA, COMPLETE, SUPERSEDED, PARENT = "role", "attempt_sha", "complete", "superseded", "mlflow.parentRunId"
 PLAN_SHA = "plan_sha"
@@ -69,7 +69,7 @@ def run_name(axes: Mapping[str, Any]) -> str:
     """``ngram DL4 BS8 ISL256 low_entropy``; axes that are seldom swept only if they are not at their usual value."""
     parts = [str(axes.get("drafter", "?"))]
     parts += [
-        f"{short}{axis_text(name, axes[name])}"
+        f"{short}{format_axis(axes[name], name)}"
         for name, short in (("draft_length", "DL"), ("batch_size", "BS"), ("isl", "ISL"))
         if axes.get(name) is not None
     ]

@@ -25,7 +25,7 @@ from specsweep.client.workload import buckets, recipes
 from specsweep.client.workload.buckets import Fitted
 from specsweep.client.workload.documents import corpus, documents
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.rows import Row
+from specsweep.client.workload.rows import ROW_SCHEMA, Row
 
 TIERS = ("low", "mixed", "high")
 BUCKETS = (256, 1000, 2000, 4000, 8000)  # o200k tokens; ready
@@ -45,19 +45,8 @@ class ThroughputPrompt:
 
 def qualitative_rows() -> tuple[Row, ...]:
     """The 220 conversations of the qualitative part, 20 of each category, sorted by category."""
-    return tuple(
-        Row(
-            question_id=q["question_id"],
-            category=q["category"],
-            sub_category=q["sub_category"],
-            turns=tuple(q["turns"]),
-            source=q["source"],
-            src_id=q["src_id"],
-            difficulty=q["difficulty"],
-            multiturn=q["multiturn"],
-        )
-        for q in _lines("qualitative")
-    )
+    questions = [{name: question[name] for name in ROW_SCHEMA.names} for question in _lines("qualitative")]
+    return tuple(Row(**{**question, "turns": tuple(question["turns"])}) for question in questions)
 
 
 def throughput_rows(tier: str, isl: int) -> tuple[Row, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specsweep.analysis.axis_words import format_axis
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, say_if_large
 from specsweep.orchestrator.errors import EXIT_OK
-from specsweep.orchestrator.fields import axis_text
 from specsweep.orchestrator.points import AXES, Plan, Session
 
 if TYPE_CHECKING:
@@ -303,9 +303,7 @@ def _values(values: Iterable[Any], axis: str) -> str:
 
 
 def _value(value: Any, axis: str) -> str:
-    if value is None:
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else axis_text(axis, value)
+    return f"{value:g}" if isinstance(value, float) else format_axis(value, axis)
 
 
 def _count(number: int, noun: str) -> str:
