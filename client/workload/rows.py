@@ -13,7 +13,6 @@ would measure how well a drafter guesses the answer to one sentence, hundreds of
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specsweep.client.workload.aside import whole
 from specsweep.client.workload.errors import WorkloadError
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
@@ -94,16 +94,8 @@ def write_rows(path: str | Path, rows: Iterable[Row]) -> None:
     columns = {name: [getattr(row, name) for row in rows] for name in ROW_SCHEMA.names}
     for name in _MAY_LACK:
         columns[name] = [value or None for value in columns[name]]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")  # hidden, so that a folder's readers pass it over
-    try:
-        with aside.open("wb") as file:
-            pq.write_table(pa.table(columns, schema=ROW_SCHEMA), file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole(path) as file:
+        pq.write_table(pa.table(columns, schema=ROW_SCHEMA), file, compression="zstd")
 
 
 def placeholders(rows: Iterable[Row]) -> tuple[Row, ...]:

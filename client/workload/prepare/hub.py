@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from specsweep.client.workload.aside import whole
 from specsweep.client.workload.prepare.errors import SourceAway
 from specsweep.client.workload.prepare.tables import Fetched, Table, whole_shards
 
@@ -69,19 +70,13 @@ class HubFiles:
 
 
 def _download(url: str, path: Path, timeout_s: float) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     request = urllib.request.Request(url, headers={"User-Agent": "specsweep"})
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer, aside.open("wb") as file:
-            while chunk := answer.read(CHUNK):
-                file.write(chunk)
-            announced = answer.headers.get("Content-Length")
-            if announced is not None and file.tell() != int(announced):
-                raise ConnectionError(f"{file.tell()} of {announced} bytes came")
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer, whole(path) as file:
+        while chunk := answer.read(CHUNK):
+            file.write(chunk)
+        announced = answer.headers.get("Content-Length")
+        if announced is not None and file.tell() != int(announced):
+            raise ConnectionError(f"{file.tell()} of {announced} bytes came")
 
 
 def of_hub(table: Table) -> tuple[Fetched, ...]:

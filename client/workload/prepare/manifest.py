@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specsweep.client.workload import buckets
+from specsweep.client.workload.aside import whole
 from specsweep.client.workload.prepare.journal import digest
 from specsweep.client.workload.prepare.registry import Filled, source_of
 from specsweep.client.workload.prepare.tables import Fetched
@@ -87,16 +87,8 @@ def manifest(
 
 def write(path: Path, facts: Mapping[str, Any]) -> None:
     """Written aside and renamed."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(facts, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole(path) as file:
+        file.write(json.dumps(facts, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def read(path: Path) -> dict[str, Any] | None:
