@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from specsweep.orchestrator.clusters.kubernetes import JOB_VARIABLE
+from specsweep.orchestrator.kube.submission import follow_up
 
 NAMESPACE_VARIABLE = "POD_NAMESPACE"  # in the sweep's pod
 _SERVICE = re.compile(r"(?P<name>[a-z]([-a-z0-9]*[a-z0-9])?)(\.(?P<namespace>[a-z0-9][-a-z0-9]*))?(\.svc(\..*)?)?")
@@ -30,7 +31,7 @@ class Outside:
         return Outside(sweep, namespace) if namespace and environment.get(JOB_VARIABLE) else None
 
     def command(self, name: str) -> str:
-        return shlex.join(["specsweep", name, self.sweep, "cluster=kubernetes", f"cluster.namespace={self.namespace}"])
+        return follow_up(name, self.sweep, [f"cluster.namespace={self.namespace}"])
 
     def report(self, uri: str) -> list[str]:
         """The commands that make the report from what the MLflow at ``uri``, as pods see it, holds."""
