@@ -40,7 +40,7 @@ NATURAL = 0  # as an ISL: every text at the length that it has
 _CORPUS = Path(__file__).parent / "corpus"
 _BUILTIN = Path(__file__).parent / "tasks"
 _TIERS = {"low": "low", "low_entropy": "low", "mixed": "mixed", "high": "high", "high_entropy": "high"}
-_SHORT_REACH = 1080  # o200k tokens that every document of a tier's short file has at least
+_SHORT_REACH, _LONG_REACH = 1080, 8300  # o200k tokens that every document of a tier's short, and long, file has at least
 TASKS = "tasks"  # of llama-spec-bench
 KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput, tasks or the path of a file"
 _TEXTS = ("prompt_id", "category", "text")
@@ -104,7 +104,7 @@ def documents(of: Corpus, isl: int = NATURAL) -> tuple[Document, ...]:
     measured ones apart. Prompts of such buckets share texts, which no other bucket's do; each begins with a text of its own.
     """
     found = _documents(of)
-    if of.tier is None or isl <= _SHORT_REACH:
+    if of.tier is None or isl <= _LONG_REACH:
         return found
     return tuple(chain.from_iterable(_joined([d for d in found if d.ramp is ramp], isl) for ramp in (False, True)))
 
