@@ -88,7 +88,7 @@ def plan_requests(
     first = [request(ramp[i % len(ramp)], "ramp", 0, cap) for i, cap in enumerate(caps)]
     count = max(len(main), wanted)
     measured = [main[i % len(main)] for i in range(count)]
-    rest = [request(prompt, "main", i // len(main), prompt.max_tokens or sampling.max_tokens) for i, prompt in enumerate(measured)]
+    rest = [request(prompt, "main", i // len(main), prompt.cap(sampling.max_tokens)) for i, prompt in enumerate(measured)]
     return first + rest
 
 

@@ -60,8 +60,8 @@ def check_context(point: Point, prompts: PromptSet) -> None:
     """
     config = point.config
     limit, osl = config["target"].get("max_model_len"), int(config["workload"]["osl"])
-    longest = max((*prompts.main, *prompts.ramp), key=lambda prompt: len(prompt.ids) + (prompt.max_tokens or osl))
-    osl = longest.max_tokens or osl
+    longest = max((*prompts.main, *prompts.ramp), key=lambda prompt: len(prompt.ids) + prompt.cap(osl))
+    osl = longest.cap(osl)
     if limit and len(longest.ids) + osl > int(limit):
         raise ConfigError(
             f"prompt {longest.prompt_id} has {len(longest.ids)} tokens of the target (ISL {point.axes['isl']} counts o200k_base); with "

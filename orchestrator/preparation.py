@@ -46,7 +46,7 @@ def conversation_tokens(prompt: Prompt, osl: int, tokenizer: TargetTokenizer | N
     A history goes through text, and a text that is no text (half of a character) can be longer than the ids that it came from; so each
     later turn has a margin of its own, and a turn for which even that is too little fails alone.
     """
-    osl = prompt.max_tokens or osl
+    osl = prompt.cap(osl)
     if not prompt.turns or tokenizer is None:
         return len(prompt.ids) + osl
     later = sum(len(tokenizer.encode(text)) + osl + TURN_MARGIN for text in prompt.turns)
@@ -102,7 +102,7 @@ class Preparation:
     def _prompt_set(self, point: Point) -> PromptSet:
         config = point.config
         workload, isl = for_target(config["workload"], config["target"]), int(point.axes["isl"])
-        source = self._tokenizer_source(config)
+        source = self.tokenizer_source(config)
         key = (workload_hash(workload, isl), isl, source)
         if key not in self._prompts:
             try:
@@ -113,13 +113,10 @@ class Preparation:
 
     def tokenizer_source(self, config: Mapping[str, Any]) -> Path | None:
         """Where the target's tokenizer is loaded from; None of a server that takes texts. Raises ConfigError as :meth:`models` does."""
-        with self._lock:
-            return self._tokenizer_source(config)
-
-    def _tokenizer_source(self, config: Mapping[str, Any]) -> Path | None:
         if not dialect(config["engine"]["dialect"]).takes_ids and not config["target"].get("model"):
             return None
-        return self._model("target", config["target"], launcher(config["engine"]["name"]).model_format).tokenizer_path
+        with self._lock:
+            return self._model("target", config["target"], launcher(config["engine"]["name"]).model_format).tokenizer_path
 
     def _tokenizer(self, source: Path | None) -> TargetTokenizer | None:
         if source is None:

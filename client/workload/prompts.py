@@ -40,6 +40,10 @@ class Prompt:
     max_tokens: int | None = None  # of each answer, where the prompt's own line says so
     repeated_share: float = 0.0  # part of ``text`` that stood in it before, 0 to 1
 
+    def cap(self, osl: int) -> int:
+        """Tokens that each of its answers may have, where the workload's cap is ``osl``."""
+        return self.max_tokens or osl
+
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
