@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsweep.analysis import breakdown, details, figures, noise
+from specsweep.analysis import breakdown, details, figures, hover, noise
 from specsweep.analysis.attempts import (
     Attempt,
     Cell,
@@ -227,6 +227,8 @@ def html(report: Report, drawn: Mapping[str, Any] | None = None) -> str:
     drawn = draw(report) if drawn is None else drawn
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     pictures = {name: figures.svg(figure, name, FIGURE_TITLES[name]) for name, figure in drawn.items()}
+    if "pareto" in pictures:
+        pictures["pareto"] = hover.with_targets(pictures["pareto"], drawn["pareto"], report.points)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         report=report,
         headlines=[_unbroken(line) for line in headlines(report)],
