@@ -136,9 +136,12 @@ def drafts(head: Head, target: Any, rows: torch.Tensor, steps: int, places: torc
         yield F.linear(out[:, places], target.lm_head.weight), logits[:, 1 + number : 1 + number + length][:, places]
 
 
-def train(head: Any, target: Any, budget_s: float, peak_rate: float, batch: int = 2) -> None:
-    """``budget_s``: of CPU time, so that a busy machine trains as long as an idle one."""
-    rows = torch.from_numpy(np.load("rows.npz")["train"].astype(np.int64))
+def train(head: Any, target: Any, budget_s: float, peak_rate: float, batch: int = 2, length: int = ROW, kept: Any = None) -> None:
+    """``budget_s``: of CPU time, so that a busy machine trains as long as an idle one. ``length``: of the rows, their last tokens; with shorter
+    ones a batch has more of them. ``kept``: ids of a pruned vocabulary, over which both distributions are taken."""
+    rows = torch.from_numpy(np.load("rows.npz")["train"].astype(np.int64))[:, -length:]
+    batch = batch * ROW // length
+    scored = min(SCORED * length // ROW, length - TRAINED_STEPS)
     rng = np.random.default_rng(0)
     optimizer = torch.optim.AdamW(head.parameters(), peak_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
     start, step, means = time.process_time(), 0, np.zeros(TRAINED_STEPS)
@@ -146,9 +149,11 @@ def train(head: Any, target: Any, budget_s: float, peak_rate: float, batch: int 
         for group in optimizer.param_groups:
             group["lr"] = max(peak_rate * min(1, (step + 1) / 20) * min(1, (1 - done) / 0.7), 1e-5)
         chosen = rows[rng.choice(len(rows), batch, replace=False)]
-        places = torch.from_numpy(rng.choice(ROW - TRAINED_STEPS, SCORED, replace=False))
+        places = torch.from_numpy(rng.choice(length - TRAINED_STEPS, scored, replace=False))
         losses = []
         for ours, wanted in drafts(head, target, chosen, TRAINED_STEPS, places):
+            if kept is not None:
+                ours, wanted = ours[..., kept], wanted[..., kept]
             distance = F.kl_div(F.log_softmax(ours, -1), F.log_softmax(wanted, -1), log_target=True, reduction="none")
             losses.append(distance.sum(-1).mean())
         loss = sum(STEP_WEIGHT**s * value for s, value in enumerate(losses))
@@ -164,14 +169,17 @@ def train(head: Any, target: Any, budget_s: float, peak_rate: float, batch: int 
 
 
 @torch.no_grad()
-def validate(head: Head, target: Any) -> None:
-    """Prints, by group, the share of held-out places whose first 1, 2, … drafts all are the target's greedy tokens, and AL at DL 3 and 5."""
+def validate(head: Head, target: Any, kept: Any = None) -> None:
+    """Prints, by group, the share of held-out places whose first 1, 2, … drafts all are the target's greedy tokens, and AL at DL 3 and 5.
+    ``kept``: ids of a pruned vocabulary; a target's token outside of it can never be drafted."""
     data = np.load("rows.npz")
     for group in WEIGHTS:
         rows = torch.from_numpy(data[f"val_{group}"].astype(np.int64))
         places = GREEDY - STEPS - 1
         alive, rates = torch.ones(len(rows), places, dtype=torch.bool), []
         for ours, wanted in drafts(head, target, rows, STEPS):
+            if kept is not None:
+                ours = torch.full_like(ours, float("-inf")).index_copy(-1, kept, ours[..., kept])
             alive &= (ours.argmax(-1) == wanted.argmax(-1))[:, -places:]
             rates.append(alive.float().mean().item())
         lengths = f"AL at DL 3: {1 + sum(rates[:3]):.2f}, at DL 5: {1 + sum(rates):.2f}"
