@@ -98,6 +98,7 @@ def read_sent(sent: Sequence[Sent], *, actor: int, dialect: str, draft_length: i
                 padding_share=planned.padding_share,
                 repeated_share=planned.repeated_share,
                 gap_ns=exchange.gap_ns,
+                retried=exchange.retried,
                 read=wire.read(exchange, draft_length=draft_length, n_prompt=planned.n_prompt if wire.takes_ids else None),
             )
         )

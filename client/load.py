@@ -4,12 +4,13 @@ A slot is a coroutine with a connection of its own. It takes the next planned re
 the next; so the number in flight is a property of the structure and not of a counter. A conversation of several turns stays in its
 slot to the end: between two turns another process (:mod:`specsweep.client.turn_worker`) makes the next request of the answer, and the slot
 only waits for it. The gap is recorded with the request. A turn that fails ends its conversation; those that would have followed are
-recorded as not sent.
+recorded as not sent. Without that process no conversation goes on, so its end is that of the load.
 
 Nothing here parses, encodes or decides while requests are in flight. Connections (TCP and TLS) are opened before the common
 start, request bodies are complete, the garbage collector rests, and heads are split when the window is over. A failing request
 never ends the loop. A dead server does: when connections are refused several times in a row for every slot, the rest is
-recorded as not sent, instead of burning through the plan at the speed of refusals.
+recorded as not sent, instead of burning through the plan at the speed of refusals. Where a sweep asks for retries, a request that fails
+before its first token is sent again (:mod:`specsweep.client.retry`), and carries how each failed try ended.
 
 To use a connection again saves its set-up, and is a bet that the server does not close it just as the next request is on its way.
 llama-server closes nearly every one after a stream, and no header says so. So the bets are counted: while most were won, a
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from specsweep.client.lag import Lag, LagProbe
 from specsweep.client.protocol import Address, Answer, Connection, connect, parse_base_url, request_head
+from specsweep.client.retry import pause_s, transient
 from specsweep.client.trace import ActorReport, Exchange, PlannedRequest
 from specsweep.client.wire import split_head
 
@@ -61,6 +63,7 @@ class LoadSpec:
     connect_timeout_s: float = 10.0
     lag_period_s: float = 0.005
     chat: ChatRecipe | None = None  # how later turns are made; needed if a request has any
+    retries: int = 0  # of a request that fails before its first token; 0: a failure is a result
 
     @property
     def has_conversations(self) -> bool:
@@ -98,6 +101,8 @@ class _Outcome:
     connect_ns: int
     attempts: int
     gap_ns: int = 0
+    retried: tuple[str, ...] = ()
+    t_first_ns: int = 0  # when it was sent for the first time, if it was sent again
 
 
 class Load:
@@ -144,16 +149,22 @@ class Load:
         return sum(slot.connection is not None for slot in self._slots)
 
     async def run(self, start_at_ns: int = 0) -> tuple[list[Sent], ActorReport]:
-        """Sends from ``start_at_ns`` (CLOCK_MONOTONIC; past: at once) on, and returns when every request has ended."""
+        """Sends from ``start_at_ns`` (CLOCK_MONOTONIC; past: at once) on, and returns when every request has ended.
+
+        Raises :class:`~specsweep.client.turn_worker.WorkerLost`; what was sent by then is no measurement.
+        """
         probe = LagProbe(self._spec.lag_period_s)
         with _collector_at_rest():
             await asyncio.sleep(max(0, start_at_ns - monotonic_ns()) / 1e9)
             watch = asyncio.create_task(self._watch_stalls())
             started_ns, cpu_s, worker_s = monotonic_ns(), _cpu_s(), self._worker_s
             probe.start()
+            slots = [asyncio.create_task(self._run_slot(slot)) for slot in self._slots]
             try:
-                await asyncio.gather(*(self._run_slot(slot) for slot in self._slots))
+                await asyncio.gather(*slots)
             finally:
+                for task in slots:  # that are left if one raised
+                    task.cancel()
                 lag = probe.stop()
                 watch.cancel()
                 self._close()
@@ -184,7 +195,7 @@ class Load:
             head = request_head(self._address, spec.path, spec.headers, len(body))
             ended_ns = last.answer.t_end_ns
             last = await self._exchange(slot, later, head + body)
-            last.gap_ns = last.answer.t_send_ns - ended_ns
+            last.gap_ns = (last.t_first_ns or last.answer.t_send_ns) - ended_ns
             self._outcomes.append(last)
 
     def _leave_out(self, first: PlannedRequest, turn: int, slot: int, why: str) -> None:
@@ -205,6 +216,16 @@ class Load:
 
     async def _exchange(self, slot: _Slot, planned: PlannedRequest, request: bytes) -> _Outcome:
         """Never raises for anything that a server or a network can do."""
+        outcome = await self._try(slot, planned, request)
+        first_ns = outcome.answer.t_send_ns
+        while len(outcome.retried) < self._spec.retries and not self._given_up and (why := transient(outcome.answer)):
+            retried = (*outcome.retried, why)
+            await asyncio.sleep(pause_s(len(retried)))
+            outcome = await self._try(slot, planned, request)
+            outcome.retried, outcome.t_first_ns = retried, first_ns
+        return outcome
+
+    async def _try(self, slot: _Slot, planned: PlannedRequest, request: bytes) -> _Outcome:
         for attempt in (1, 2):
             open_already = slot.connection is not None and slot.connection.reusable and (not slot.used or self._keep_alive.trusted)
             if not open_already:
@@ -343,6 +364,7 @@ def _exchange_of(outcome: _Outcome) -> Exchange:
         connect_ns=outcome.connect_ns,
         attempts=outcome.attempts,
         gap_ns=outcome.gap_ns,
+        retried=list(outcome.retried),
     )
 
 

@@ -37,6 +37,7 @@ class PointLoad:
     record_raw: bool = False
     processes: int | None = None  # None: default_processes
     chat: ChatRecipe | None = None  # how later turns are made; needed if a request has any
+    retries: int = 0  # of a request that fails before its first token
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from specsweep.client.local_ray import process_runs
 from specsweep.client.point_load import PointLoad, PointResult
 from specsweep.client.team_clocks import Clocks
 from specsweep.client.trace import PlannedRequest, from_table, join_trace
+from specsweep.client.turn_worker import WorkerLost
 from specsweep.client.workload.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ClientsUnavailable(RuntimeError):
 
 
 class LostActor(RuntimeError):
-    """A client process ended inside a measurement."""
+    """A client process, or the one beside it that prepares later turns, ended inside a measurement."""
 
     def __init__(self, actor: int, node: str, pid: int, fact: str) -> None:
         super().__init__(f"client actor {actor} (pid {pid} on {node}) was lost: {fact}")
@@ -220,6 +221,8 @@ class Team:
                 except ray.exceptions.RayTaskError as error:
                     if isinstance(error.cause, WorkloadError):  # what the user can mend, without the actor's traceback
                         raise error.cause from None
+                    if isinstance(error.cause, WorkerLost):
+                        raise _lost(member, str(error.cause)) from None
                     raise
                 except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
                     raise _lost(member, "ended by abort()" if self._ended else exit_fact(str(error))) from error
@@ -266,4 +269,14 @@ def _gone(member: Member) -> bool:
 
 
 def _spec(load: PointLoad, actor: int, slots: int, requests: Sequence[PlannedRequest]) -> LoadSpec:
-    return LoadSpec(load.endpoint.base_url, load.path, load.endpoint.headers, slots, requests, load.stall_s, actor=actor, chat=load.chat)
+    return LoadSpec(
+        load.endpoint.base_url,
+        load.path,
+        load.endpoint.headers,
+        slots,
+        requests,
+        load.stall_s,
+        actor=actor,
+        chat=load.chat,
+        retries=load.retries,
+    )

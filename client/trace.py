@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 
 from specsweep.client.trace_table import require_columns
 
-# 3: conversations of several turns, and where a prompt comes from; 2: reports of client processes name their clocks; 1: all of one host
-TRACE_SCHEMA_VERSION = 3
+# 4: log-probabilities of tokens, where they were asked for, and what requests were sent again after; 3: conversations of several turns, and
+# where a prompt comes from; 2: reports of client processes name their clocks; 1: all of one host
+TRACE_SCHEMA_VERSION = 4
 
 Phase = Literal["ramp", "main"]
 Outcome = Literal["ok", "failed"]
@@ -63,6 +64,7 @@ class Sampling:
     top_k: int = -1  # -1: off
     seed: int = 0
     ignore_eos: bool = False
+    logprobs: bool = False  # ask for each sampled token's log-probability, which costs the engine something: never where time is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Exchange:
     connect_ns: int = 0  # TCP and TLS set-up of this request; 0 on a kept connection
     attempts: int = 1  # 2: a kept connection was dropped before its first byte and the request was sent once more
     gap_ns: int = 0  # from the end of the turn before to the sending of this one; 0 for a first turn
+    retried: list[str] = field(default_factory=list)  # how each failed try before this one ended (client.retry)
 
 
 @dataclass(slots=True)
@@ -147,6 +150,7 @@ class Turn:
     srv_drafted: int | None = None
     srv_accepted_per_step: list[int] = field(default_factory=list)
     srv_drafted_per_step: list[int] = field(default_factory=list)
+    token_surprisal: list[float] = field(default_factory=list)  # -ln p of each of output_ids, nats; [] where it was not asked for
     notes: list[str] = field(default_factory=list)  # what was repaired or refused, and why; for people
 
 
@@ -179,6 +183,7 @@ class RequestTrace:
     padding_share: float = 0.0
     repeated_share: float = 0.0
     gap_ns: int = 0  # from the end of the turn before, in which our own process parsed its answer; 0 for a first turn
+    retried: list[str] = field(default_factory=list)  # how each failed try before this one ended; times are those of the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +287,19 @@ _ARROW = {
     "list[str]": pa.list_(pa.string()),
 }
 SCHEMA = pa.schema([(name, _ARROW[str(kind)]) for name, kind in _ROW])
-_ADDED: dict[str, str | int | float] = {
-    "sub_category": "",
-    "difficulty": "",
-    "source": "",
-    "isl_o200k": -1,
-    "isl_target": -1,
-    "padding_share": 0.0,
-    "repeated_share": 0.0,
-    "gap_ns": 0,
-}  # by version 3: what the rows of earlier versions hold
+_ADDED: dict[int, dict[str, str | int | float | list[float]]] = {
+    3: {
+        "sub_category": "",
+        "difficulty": "",
+        "source": "",
+        "isl_o200k": -1,
+        "isl_target": -1,
+        "padding_share": 0.0,
+        "repeated_share": 0.0,
+        "gap_ns": 0,
+    },
+    4: {"token_surprisal": [], "retried": []},
+}  # by version: what the rows of earlier versions hold
 _NULLABLE = frozenset(name for name, kind in _ROW if "None" in str(kind))
 _WORDS = {"phase": get_args(Phase), "outcome": get_args(Outcome), "step_state": get_args(StepState), "error_kind": get_args(ErrorKind)}
 _TURN_FIELDS = tuple(f.name for f in dataclasses.fields(Turn))
@@ -328,12 +336,16 @@ def from_table(table: pa.Table) -> PointTrace:
         version = head["schema_version"]
         if version > TRACE_SCHEMA_VERSION:
             raise ValueError(f"trace schema {version} is newer than this version reads ({TRACE_SCHEMA_VERSION})")
-        table = require_columns(table, SCHEMA, nullable=_NULLABLE, words=_WORDS, absent=_ADDED if version < 3 else {})
+        table = require_columns(table, SCHEMA, nullable=_NULLABLE, words=_WORDS, absent=_absent(version))
         return _from_rows(table.to_pylist(), head)
     except KeyError as error:
         raise ValueError(f"not a whole trace: its metadata have no field {error}") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a whole trace: its metadata cannot be read: {error}") from error
+
+
+def _absent(version: int) -> dict[str, str | int | float | list[float]]:
+    return {name: value for added, columns in _ADDED.items() if version < added for name, value in columns.items()}
 
 
 def _from_rows(rows: Sequence[dict[str, Any]], head: dict[str, Any]) -> PointTrace:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 # Lists of one event each; a list may also be empty as a whole where the stream says nothing about its kind of event.
 _TOGETHER = (
     ("chunk_t_ns", ("chunk_tokens",)),
+    ("output_ids", ("token_surprisal",)),
     ("step_t_ns", ("step_tokens", "step_drafted", "step_accepted", "step_server_ms", "step_coalesced")),
 )
 _ALWAYS = {"chunk_tokens", "step_tokens"}
@@ -26,7 +27,7 @@ def require_columns(
     *,
     nullable: Collection[str],
     words: Mapping[str, Sequence[str]],
-    absent: Mapping[str, str | int | float] | None = None,
+    absent: Mapping[str, str | int | float | list[float]] | None = None,
 ) -> pa.Table:
     """``table`` with the columns of ``schema`` in their types. Raises ``ValueError`` naming the first column that is not as it must be.
 

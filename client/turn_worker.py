@@ -4,8 +4,9 @@ The event loop writes an answer's bytes to a socket and waits for a request body
 (:mod:`specsweep.client.turn_process`). It is asked for one turn after the other: what a second slot waits for the first one is
 the same work that the process would do anyway.
 
-A process that died, or that does not come to an end, is not started again in the window, because importing and loading would take
-seconds. The turns that needed it are recorded as not sent, with how it ended; the next point gets a new one.
+A process that died, or that does not come to an end, is not started again in the window: importing and loading takes seconds, in which
+slots would stand still that a point says are in flight. It is an end of the measuring side and no property of a conversation, so it ends
+the load at once (:class:`WorkerLost`); the point is measured again from its beginning, where :meth:`TurnWorker.begin` starts a new one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ TURN_LIMIT_S = 60.0
 _BUFFER = 1 << 20
 
 
+class WorkerLost(RuntimeError):
+    """The process that prepares later turns ended inside a measurement, or gave no answer in time."""
+
+
 class TurnWorker:
     """Started by the first :meth:`begin`, used on one event loop, ended by :meth:`close` or with this process."""
 
@@ -49,7 +54,7 @@ class TurnWorker:
 
     async def begin(self, recipe: ChatRecipe, requests: Sequence[PlannedRequest]) -> None:
         """Makes it ready for the conversations of a point. Raises :class:`WorkloadError` for a tokenizer or template that cannot be used
-        here, ``RuntimeError`` if the process cannot be had.
+        here, ``RuntimeError`` if the process cannot be had (:class:`WorkerLost` if it ends meanwhile).
         """
         if self._gone or self._process is None or self._process.poll() is not None:
             await self._start()
@@ -64,7 +69,7 @@ class TurnWorker:
         """The prompt's tokens and the body of ``turn`` (1, 2, …) of the conversation that ``first`` began, after the ``answer`` to the turn
         before, whose prompt had ``n_prompt`` tokens; or why it is not to be sent, as an exchange's ``ended`` has it.
 
-        Never raises for anything that the process or the answer can do.
+        Raises :class:`WorkerLost` if the process is gone, and nothing for anything that an answer can be.
         """
         if not answer.reads:
             return f"not_sent: turn {turn - 1} of this conversation got no answer ({answer.ended})"
@@ -104,9 +109,11 @@ class TurnWorker:
         self._gone, self.cpu_s = "", 0.0
 
     async def _ask(self, frame: bytes, limit_s: float) -> tuple[Head, bytes]:
+        """Raises :class:`WorkerLost`."""
         async with self._one_at_a_time:
             if self._gone or self._reader is None or self._writer is None:
-                return {"kind": "client", "words": f"the process that prepares later turns is gone: {self._gone}"}, b""
+                raise WorkerLost(f"the process that prepares later turns is gone: {self._gone}")
+            pid = self.pid
             try:
                 async with asyncio.timeout(limit_s):
                     self._writer.write(frame)
@@ -123,7 +130,7 @@ class TurnWorker:
                 return head, body
             if self._process is not None:
                 self._process.kill()
-            return {"kind": "client", "words": f"the process that prepares later turns failed: {self._gone}"}, b""
+            raise WorkerLost(f"the process that prepares later turns (pid {pid}) failed: {self._gone}")
 
     def _how_it_ended(self) -> str:
         assert self._process is not None

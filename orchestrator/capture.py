@@ -25,6 +25,7 @@ from specsweep.client.routing_recorder import Recorder, RecorderError
 from specsweep.client.routing_window import FILL_PROMPT, Window, read_trtllm
 from specsweep.client.trace import PlannedRequest, PointTrace
 from specsweep.client.workload import PromptSet
+from specsweep.orchestrator.capture_rules import captures_logprobs
 from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.engines.trtllm import CAPTURE_ITERATIONS
 from specsweep.orchestrator.errors import RequestError
@@ -45,6 +46,7 @@ def capture_requests(point: Point, prompts: PromptSet, model: str) -> list[Plann
     """
     check_context(point, prompts)
     wire, asked = dialect(point.config["engine"]["dialect"]), sampling(point.config)
+    asked = dataclasses.replace(asked, logprobs=captures_logprobs(point.config))
     return [
         PlannedRequest(
             index=index,
@@ -74,7 +76,7 @@ async def capture_point(
     await until_idle(wire, engine)
     try:
         await recorder.start()
-        trace = await _send(point, requests, engine, team, wire, actors)
+        trace = await send(point, requests, engine, team, wire, actors)
         await until_idle(wire, engine)  # a pass that still runs is one of the capture
         await recorder.stop()
         raw = await recorder.dump()
@@ -128,9 +130,10 @@ def whole(routed: int | None, wanted: int, *, drafts: bool) -> Check:
     return Check("routed_tokens", value, float(wanted), ok, ("all",), message)
 
 
-async def _send(
+async def send(
     point: Point, requests: Sequence[PlannedRequest], engine: RunningEngine, team: Team, wire: Dialect, actors: int | None
 ) -> PointTrace:
+    """All requests at the point's batch size. Raises RequestError if one fails: a capture is whole or it is nothing."""
     load = PointLoad(
         endpoint=Endpoint(engine.base_url, engine.headers),
         path=wire.path,

@@ -33,26 +33,35 @@ from specsweep.orchestrator.fields import (
     missing_database_folder,
     sweep_name,
 )
-from specsweep.orchestrator.overrides import Setting, from_axis, literal, parse_overrides
+from specsweep.orchestrator.overrides import Setting, parse_overrides
 from specsweep.orchestrator.settings import apply, one_of, resolved_keys, unknown_key
+from specsweep.orchestrator.sweep_file import FilePart, over, read_parts
 
-_SWEEP_KEYS = {"name", "description", "axes", "set"}
+
+@dataclass(frozen=True)
+class Part:
+    """One grid of a sweep.
+
+    ``groups`` holds the chosen options of each config group, ``scalars`` the values of each scalar axis, ``settings`` every other
+    override in the order in which it applies (``swept`` ones are the extra axes).
+    """
+
+    groups: Mapping[str, tuple[str, ...]]
+    scalars: Mapping[str, tuple[Any, ...]]
+    settings: tuple[Setting, ...]
 
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """One sweep, before it is expanded.
+    """One sweep, before it is expanded to the union of its parts.
 
-    ``groups`` holds the chosen options of each config group, ``scalars`` the values of each scalar axis, ``settings`` every other
-    override in the order in which it applies (``swept`` ones are the extra axes). ``base`` is the config of the first option of
-    every group with the sweep-wide settings applied: where results go, how the sweep is driven.
+    ``base`` is the config of the first option of every group of the first part, with the sweep-wide settings applied: where results
+    go, how the sweep is driven.
     """
 
     name: str
     description: str
-    groups: Mapping[str, tuple[str, ...]]
-    scalars: Mapping[str, tuple[Any, ...]]
-    settings: tuple[Setting, ...]
+    parts: tuple[Part, ...]
     base: Mapping[str, Any]
     tree: ConfigTree
     warnings: tuple[str, ...] = ()
@@ -139,17 +148,20 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str | Path] = ()) ->
     """Reads a sweep from overrides as typed. Raises ConfigError naming the field, the value and what is known instead."""
     tree = ConfigTree(config_dirs)
     typed = parse_overrides(overrides, options=tree.options)
-    file, sweep = _sweep_file(tree, typed)
-    origin = f"sweep/{file}.yaml"
+    file = _sweep_name(typed)
+    read = cache(lambda name: _sweep_file(tree, name))
+    content, parts = (read(file), read_parts(file, read, tree.options)) if file else ({}, [FilePart((), "")])
     command = [s for s in typed if s.key != "sweep"]
-    replaced = {s.key for s in command}
-    from_file = [literal(k, v, origin=origin) for k, v in (sweep.get("set") or {}).items()]
-    from_file += [from_axis(k, v, origin=origin, options=tree.options) for k, v in (sweep.get("axes") or {}).items()]
-    settings = [s for s in from_file if s.key not in replaced or isinstance(s.values[0], dict)] + command
-    return _sweep_config(tree, settings, sweep, file)
+    made = [_part(tree, over(part.settings, command)) for part in parts]
+    _refuse_other_places(made, parts)
+    base = made[0][1]
+    base["name"] = sweep_name(base.get("name") or content.get("name") or (file or "adhoc").replace("/", "-"))
+    warnings = dict.fromkeys((*(w for _, _, told in made for w in told), *_no_token(base)))
+    return SweepConfig(base["name"], str(content.get("description") or ""), tuple(part for part, *_ in made), base, tree, tuple(warnings))
 
 
-def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str, Any], file: str | None) -> SweepConfig:
+def _part(tree: ConfigTree, settings: Sequence[Setting]) -> tuple[Part, dict[str, Any], list[str]]:
+    """One grid, its base, and what is to be told of it."""
     groups: dict[str, tuple[str, ...]] = {group: (option,) for group, option in tree.defaults().items()}
     last: dict[str, Setting] = {}
     others: list[Setting] = []
@@ -173,39 +185,45 @@ def _sweep_config(tree: ConfigTree, settings: list[Setting], sweep: Mapping[str,
         if s.action in ("add", "force") and s.key.partition(".")[0] not in first
     ]
     scalars["repeat"], warning = _repeats(base, scalars["repeat"], "repeat" in last)
-    base["name"] = sweep_name(base.get("name") or sweep.get("name") or (file or "adhoc").replace("/", "-"))
-    return SweepConfig(
-        name=base["name"],
-        description=str(sweep.get("description") or ""),
-        groups=groups,
-        scalars=scalars,
-        settings=tuple(others),
-        base=base,
-        tree=tree,
-        warnings=(*warnings, *warning, *_no_token(base)),
-    )
+    return Part(groups, scalars, tuple(others)), base, [*warnings, *warning]
 
 
-def _sweep_file(tree: ConfigTree, typed: Iterable[Setting]) -> tuple[str | None, Mapping[str, Any]]:
+def _refuse_other_places(made: Sequence[tuple[Part, Mapping[str, Any], Any]], parts: Sequence[FilePart]) -> None:
+    """What has one value for the whole sweep has the same in every part."""
+    for key in SWEEP_WIDE:
+        values = [_value_at(base, key) for _, base, _ in made]
+        for value, part in zip(values, parts, strict=True):
+            if value != values[0]:
+                ours, theirs = (v.get("name") if isinstance(v, Mapping) and v.get("name") else v for v in (value, values[0]))
+                raise ConfigError(
+                    f"{key}: {ours} in {part.where} and {theirs} in {parts[0].where}: it has one value for the whole sweep; "
+                    f"set it at the top of the file or on the command line"
+                )
+
+
+def _value_at(config: Any, key: str) -> Any:
+    for name in key.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config
+
+
+def _sweep_name(typed: Iterable[Setting]) -> str | None:
     chosen = [s for s in typed if s.key == "sweep"]
     if not chosen:
-        return None, {}
+        return None
     setting = chosen[-1]
     if setting.swept or setting.action != "set" or not isinstance(setting.value, str):
         raise ConfigError(f"{setting.text}: name one sweep; its axes are replaced by key on the command line")
-    name = setting.value
+    return setting.value
+
+
+def _sweep_file(tree: ConfigTree, name: str) -> Mapping[str, Any]:
     if name not in tree.options("sweep"):
         raise ConfigError(f"sweep={name}: {one_of(name, tree.options('sweep'), 'the sweeps')}{tree._where()}")
     sweep = tree.compose({**tree.defaults(), "sweep": name}).get("sweep")
-    if not isinstance(sweep, dict):
-        raise ConfigError(f"sweep/{name}.yaml holds no keys; it has {', '.join(sorted(_SWEEP_KEYS))}")
-    for key in sweep:
-        if key not in _SWEEP_KEYS:
-            raise ConfigError(f"sweep/{name}.yaml: {one_of(key, sorted(_SWEEP_KEYS), 'what a sweep file has')}")
-    for part in ("axes", "set"):
-        if not isinstance(sweep.get(part) or {}, dict):
-            raise ConfigError(f"sweep/{name}.yaml: {part} is a mapping of keys to values")
-    return name, sweep
+    if not isinstance(sweep, dict) or not sweep:
+        raise ConfigError(f"sweep/{name}.yaml holds no keys; it has axes and set, parts, or include")
+    return sweep
 
 
 def _refuse_action(setting: Setting) -> None:

@@ -6,7 +6,10 @@ The model is a roofline's poor relative. Of a point with N requests at batch siz
     prefill   = isl / prefill_tps          one prompt after the other, those of the warm-up too: they share the engine
     step      = step_ms + B · ms_per_request       the weights are read once a step, attention and sampling once a request
     decode    = osl / tokens_per_step · step · step_factor
-    seconds   = overhead + (N + B) · prefill + waves · decode
+    seconds   = overhead + turns · ((N + B) · prefill + waves · decode)
+
+N counts conversations, and ``turns`` is how many of them one has on average. A prompt of natural length takes about a token every four
+bytes, and a later turn's holds what was said and answered before it.
 
 The coefficients stand under ``cost:`` in the files of the engine, the target and the drafter; what a file leaves out has the
 values of :data:`DEFAULTS`. Points that were measured before correct it: a point with history takes what it took, and the
@@ -22,6 +25,7 @@ from typing import Any
 
 from specsweep.orchestrator.identity import capture
 from specsweep.orchestrator.points import Point
+from specsweep.orchestrator.workload_rules import extent_of, prompt_tokens
 
 DEFAULTS: Mapping[str, float] = {
     "start_s": 60.0,
@@ -47,16 +51,27 @@ def start_is_a_guess(config: Mapping[str, Any]) -> bool:
 def point_seconds(config: Mapping[str, Any]) -> float:
     """One point, without history."""
     workload, batch = config["workload"], config["batch_size"]
-    requests = request_count(config)
+    requests = _conversations(config)
+    turns = request_count(config) / requests
     step_ms = _coefficient(config, "target", "step_ms") + batch * _coefficient(config, "target", "ms_per_request")
     steps = workload["osl"] / _coefficient(config, "drafter", "tokens_per_step")
     decode_s = steps * step_ms / 1000 * _coefficient(config, "drafter", "step_factor")
-    prefill_s = config["isl"] / _coefficient(config, "target", "prefill_tps")
-    return float(POINT_OVERHEAD_S + (requests + batch) * prefill_s + (requests / batch + 0.5) * decode_s)
+    prefill_s = prompt_tokens(config) / _coefficient(config, "target", "prefill_tps")
+    return float(POINT_OVERHEAD_S + turns * ((requests + batch) * prefill_s + (requests / batch + 0.5) * decode_s))
 
 
 def request_count(config: Mapping[str, Any]) -> int:
-    """Requests that a point sends: one of ramp-up a slot, then the main ones; a capture sends each prompt once."""
+    """Requests that a point sends: every turn of a conversation of ramp-up a slot, then of the main ones; a capture sends each prompt once."""
+    conversations, extent = _conversations(config), extent_of(config)
+    if capture(config) or extent is None:
+        return conversations
+    from specsweep.client.workload.extent import requests
+
+    ramp = int(config["batch_size"])
+    return requests(extent, conversations - ramp, ramp)
+
+
+def _conversations(config: Mapping[str, Any]) -> int:
     if capture(config):
         return int(config["workload"]["prompts"])
     batch = int(config["batch_size"])

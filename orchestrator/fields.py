@@ -29,7 +29,7 @@ ALIASES = {
     "endpoint": "cluster.endpoint",
 }
 # One value for the whole sweep: where things are and how the sweep is driven, never what is measured.
-SWEEP_WIDE = ("name", "store", "cache", "record_raw", "rerun", "repeats", "sweep", "cluster", "tracking", "measure.client_processes")
+SWEEP_WIDE = ("name", "store", "cache", "heads", "record_raw", "rerun", "repeats", "sweep", "cluster", "tracking", "measure.client_processes")
 
 _TEXT_NAMES = frozenset(
     {"version", "revision", "sha256", "image", "digest", "commit", "tag", "package", "path", "endpoint", "repo", "name"}
@@ -39,7 +39,7 @@ _KUBERNETES_TEXTS = (
     *("cluster.results.claim", "cluster.weights.claim", "cluster.hub_token.secret", "cluster.hub_token.key", "cluster.clients.ray_address"),
 )
 _TEXT_KEYS = frozenset(
-    {*GROUPS, "sweep", "name", "store", "cache", "hardware", "tracking.uri", "cluster.model", "cluster.token_env", *_KUBERNETES_TEXTS}
+    {*GROUPS, "sweep", "name", "store", "cache", "heads", "hardware", "tracking.uri", "cluster.model", "cluster.token_env", "workload.prompt", *_KUBERNETES_TEXTS}
 )
 # Mappings that hold whatever their reader understands: new keys need no ``+``.
 OPEN_MAPPINGS = frozenset({"args", "env", "template_args", "pod", "template", "node_selector", "extra_resources", "gpu_limits"})
@@ -89,10 +89,11 @@ FIELDS: Mapping[str, Field] = {
     "repeats": Field("int", 1, MAX_REPEATS, optional=True),
     "seed": Field("int", 0, 2**32 - 2),  # of 32 bits in most engines, and 2**32 - 1 means "any" to llama.cpp
     "record_raw": Field("bool"),
-    "capture": Field("choice", choices=("none", "routing")),
+    "capture": Field("choice", choices=("none", "routing", "logprobs")),
     "rerun": Field("choice", choices=("failed", "invalid", "all")),
     "measure.requests_per_slot": _COUNT,
     "measure.stall_seconds": Field("float", 0, above=True),
+    "measure.retries": Field("int", 0, 10),
     "measure.quiet_seconds": Field("float", 0),
     "measure.client_processes": Field("int", 1, optional=True),
     "tracking.enabled": Field("bool"),

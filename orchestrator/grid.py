@@ -22,13 +22,13 @@ from functools import lru_cache
 from typing import Any
 
 from specsweep.orchestrator import identity, relations, rules
-from specsweep.orchestrator.config import SweepConfig
+from specsweep.orchestrator.config import Part, SweepConfig
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.fields import GROUP_AXES, SCALAR_AXES, check_required, check_tree, leaves
+from specsweep.orchestrator.fields import GROUP_AXES, SCALAR_AXES, SWEEP_WIDE, check_required, check_tree, leaves
 from specsweep.orchestrator.identity import Contents
 from specsweep.orchestrator.overrides import Setting
 from specsweep.orchestrator.points import AXES, Dropped, Point
-from specsweep.orchestrator.settings import apply, unknown_key
+from specsweep.orchestrator.settings import apply, unknown_key, unset_reference
 
 MAX_BATCH_LADDER = (8, 32, 128, 512, 2048)
 MAX_CELLS = 2_000_000
@@ -46,11 +46,12 @@ class Grid:
 @dataclass(slots=True)
 class Variant:
     """One choice of everything but the scalar axes. ``config`` lacks the scalars of a point; ``missing`` names an override that it
-    cannot take."""
+    cannot take, ``unset`` a reference to a value that nobody gave."""
 
     axes: dict[str, Any]
     config: dict[str, Any]
     missing: Setting | None = None
+    unset: str | None = None
 
     @property
     def is_none(self) -> bool:
@@ -61,36 +62,45 @@ def expand(sweep: SweepConfig, contents: Contents | None = None) -> Grid:
     """Every cell of the sweep, as a point or as dropped with its reason. Raises ConfigError for an override that fits nowhere."""
     contents = contents or Contents()
     _refuse_too_many(sweep)
-    variants = list(_variants(sweep))
-    _refuse_missing_everywhere(sweep, variants)
-    points: list[Point] = []
+    parts = [(part, list(_variants(sweep, part))) for part in sweep.parts]
+    _refuse_missing_everywhere(parts)
+    found: list[list[Point]] = []
     dropped: list[Dropped] = []
-    for variant in variants:
-        if variant.missing is not None:
-            reason = _missing_reason(variant, variant.missing)
-            dropped.extend(Dropped({**variant.axes, **s}, rules.NO_SUCH_KEY, reason) for s in _scalars(sweep, variant))
-        else:
-            _expand_variant(sweep, variant, contents, points, dropped)
-    points, twins = relations.without_twins(points)
-    other_servers: list[Dropped] = []
+    for part, variants in parts:
+        points: list[Point] = []
+        for variant in variants:
+            if variant.missing is not None or variant.unset is not None:
+                dropped.extend(_lost(part, variant))
+            else:
+                _expand_variant(part, variant, contents, points, dropped)
+        points, twins = relations.without_twins(points)
+        found.append(points)
+        dropped += [*twins, *_collapsed(part, variants)]
+    points = found[0] if len(found) == 1 else relations.union(found, _extra_keys(sweep))
     if sweep.base["cluster"]["kind"] == "attach":
         points, other_servers = relations.on_one_server(points)
+        dropped += other_servers
     points = relations.with_baselines(points)
-    return Grid(tuple(points), (*dropped, *twins, *other_servers, *_collapsed(sweep, variants)), _warnings(points))
+    return Grid(tuple(points), tuple(dropped), _warnings(points))
 
 
 def _warnings(points: Sequence[Point]) -> tuple[str, ...]:
     return (*relations.lonely(points), *rules.warnings(point.config for point in points))
 
 
+def _extra_keys(sweep: SweepConfig) -> list[str]:
+    """The keys of which parts may hold different values, besides the axes that every point has."""
+    return list(dict.fromkeys(s.key for part in sweep.parts for s in part.settings if not s.key.startswith(SWEEP_WIDE)))
+
+
 # -- variants
 
 
-def _variants(sweep: SweepConfig) -> Iterator[Variant]:
-    extras = [s for s in sweep.settings if s.swept]
-    for options in itertools.product(*(sweep.groups[g] for g in GROUP_AXES)):
+def _variants(sweep: SweepConfig, part: Part) -> Iterator[Variant]:
+    extras = [s for s in part.settings if s.swept]
+    for options in itertools.product(*(part.groups[g] for g in GROUP_AXES)):
         choices = dict(zip(GROUP_AXES, options, strict=True))
-        composed = sweep.tree.compose({**choices, "cluster": sweep.groups["cluster"][0]})
+        composed = sweep.tree.compose({**choices, "cluster": part.groups["cluster"][0]})
         check_tree(composed)
         is_none = composed["drafter"].get("method") == "none"
         seen: set[tuple[Any, ...]] = set()
@@ -102,19 +112,21 @@ def _variants(sweep: SweepConfig) -> Iterator[Variant]:
             mark = tuple(repr(v) for v in axes.values())
             if mark not in seen:  # the values of drafter settings make no difference to none
                 seen.add(mark)
-                yield _variant(sweep, composed, axes, chosen, is_none)
+                yield _variant(sweep.name, part, composed, axes, chosen, is_none)
 
 
-def _variant(sweep: SweepConfig, composed: dict[str, Any], axes: dict[str, Any], chosen: Mapping[int, Any], is_none: bool) -> Variant:
+def _variant(name: str, part: Part, composed: dict[str, Any], axes: dict[str, Any], chosen: Mapping[int, Any], is_none: bool) -> Variant:
     config = composed
-    for setting in sweep.settings:
+    for setting in part.settings:
         if is_none and _of_drafter(setting):
             continue
         applied = apply(config, setting, chosen.get(id(setting)))
         if applied is None:
             return Variant(axes, config, missing=setting)
         config = applied
-    config = {**_resolved(config), "name": sweep.name}
+    if (unset := unset_reference(config)) is not None:
+        return Variant(axes, config, unset=unset)
+    config = {**_resolved(config), "name": name}
     check_required(config)
     return Variant(axes, _with_state(config))
 
@@ -152,19 +164,19 @@ def _resolved(config: dict[str, Any]) -> dict[str, Any]:
 # -- points of one variant
 
 
-def _scalars(sweep: SweepConfig, variant: Variant) -> Iterator[dict[str, Any]]:
-    lengths: Sequence[Any] = (None,) if variant.is_none else sweep.scalars["draft_length"]
-    rest = [sweep.scalars[a] for a in SCALAR_AXES[1:]]
+def _scalars(part: Part, variant: Variant) -> Iterator[dict[str, Any]]:
+    lengths: Sequence[Any] = (None,) if variant.is_none else part.scalars["draft_length"]
+    rest = [part.scalars[a] for a in SCALAR_AXES[1:]]
     for values in itertools.product(lengths, *rest):
         yield dict(zip(SCALAR_AXES, values, strict=True))
 
 
-def _expand_variant(sweep: SweepConfig, variant: Variant, contents: Contents, points: list[Point], dropped: list[Dropped]) -> None:
+def _expand_variant(part: Part, variant: Variant, contents: Contents, points: list[Point], dropped: list[Dropped]) -> None:
     parts = _Parts(variant, contents)
     template = (
         dict.fromkeys((*AXES, *variant.axes)) | variant.axes | identity.capture(variant.config)
     )  # in the order of AXES, extra axes last
-    for scalars in _scalars(sweep, variant):
+    for scalars in _scalars(part, variant):
         axes = template | scalars
         config = {**variant.config, **scalars, "engine": parts.engine_config(scalars["batch_size"])}
         reasons = list(rules.broken(config))
@@ -268,43 +280,56 @@ def _atom(value: int | str | None) -> tuple[int | str | None, str]:
 
 
 def cells(sweep: SweepConfig) -> int:
-    """How many combinations of values the grid has, before anything is left out."""
-    return math.prod(_sizes(sweep).values())
+    """How many combinations of values the grids have, before anything is left out."""
+    return sum(math.prod(_sizes(part).values()) for part in sweep.parts)
 
 
-def _sizes(sweep: SweepConfig) -> dict[str, int]:
-    sizes = {**{g: len(v) for g, v in sweep.groups.items()}, **{a: len(v) for a, v in sweep.scalars.items()}}
-    return sizes | {s.key: len(s.values) for s in sweep.settings if s.swept}
+def _sizes(part: Part) -> dict[str, int]:
+    sizes = {**{g: len(v) for g, v in part.groups.items()}, **{a: len(v) for a, v in part.scalars.items()}}
+    return sizes | {s.key: len(s.values) for s in part.settings if s.swept}
 
 
 def _refuse_too_many(sweep: SweepConfig) -> None:
-    sizes = _sizes(sweep)
-    if (count := math.prod(sizes.values())) > MAX_CELLS:
-        factors = " × ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
+    if (count := cells(sweep)) > MAX_CELLS:
+        largest = max(map(_sizes, sweep.parts), key=lambda sizes: math.prod(sizes.values()))
+        factors = " × ".join(f"{name} {n}" for name, n in largest.items() if n > 1)
         raise ConfigError(f"the grid has {count:,} cells ({factors}); at most {MAX_CELLS:,} can be planned, split the sweep")
 
 
-def _refuse_missing_everywhere(sweep: SweepConfig, variants: Sequence[Variant]) -> None:
-    """An override that no combination can take is a slip of the pen, not a rule."""
-    for i, setting in enumerate(sweep.settings):
-        earlier = sweep.settings[:i]
-        reached = [v for v in variants if not (v.is_none and _of_drafter(setting)) and v.missing not in earlier]
-        if setting.typed and not reached and all(v.is_none for v in variants):
+def _refuse_missing_everywhere(parts: Sequence[tuple[Part, Sequence[Variant]]]) -> None:
+    """An override that no combination of any part can take is a slip of the pen, not a rule."""
+    having: dict[int, list[tuple[Setting, Part, Sequence[Variant]]]] = {}
+    for part, variants in parts:
+        for setting in part.settings:
+            having.setdefault(id(setting), []).append((setting, part, variants))
+    for members in having.values():
+        setting, reached = members[0][0], []
+        for _, part, variants in members:
+            earlier = part.settings[: part.settings.index(setting)]
+            reached += [v for v in variants if v.missing not in earlier and not (v.is_none and _of_drafter(setting))]
+        if setting.typed and not reached and all(v.is_none for *_, variants in members for v in variants):
             raise ConfigError(f"{setting.text}: the only drafter is none, which has no settings; choose one, or leave this out")
         if reached and all(v.missing is setting for v in reached):
             raise unknown_key(setting, [v.config for v in reached])
 
 
-def _missing_reason(variant: Variant, setting: Setting) -> str:
-    group, _, name = setting.key.partition(".")
-    return f"{group}={variant.axes.get(group, '')} has no key {name} ({setting.text}); +{setting.key}=… would add it"
+def _lost(part: Part, variant: Variant) -> Iterator[Dropped]:
+    """The cells of a variant that cannot be made."""
+    rule, reason = (rules.NOT_SET, str(variant.unset)) if variant.missing is None else (rules.NO_SUCH_KEY, _missing_reason(variant))
+    return (Dropped({**variant.axes, **scalars}, rule, reason) for scalars in _scalars(part, variant))
 
 
-def _collapsed(sweep: SweepConfig, variants: Sequence[Variant]) -> list[Dropped]:
+def _missing_reason(variant: Variant) -> str:
+    assert variant.missing is not None
+    group, _, name = variant.missing.key.partition(".")
+    return f"{group}={variant.axes.get(group, '')} has no key {name} ({variant.missing.text}); +{variant.missing.key}=… would add it"
+
+
+def _collapsed(part: Part, variants: Sequence[Variant]) -> list[Dropped]:
     """One line for all that makes no difference to drafter none."""
     names = sorted({v.axes["drafter"] for v in variants if v.is_none})
-    lengths = sweep.scalars["draft_length"]
-    settings = {s.key: list(s.values) for s in sweep.settings if _of_drafter(s)}
+    lengths = part.scalars["draft_length"]
+    settings = {s.key: list(s.values) for s in part.settings if _of_drafter(s)}
     if not names or (len(lengths) < 2 and not settings):
         return []
     axes: dict[str, Any] = {"drafter": names[0] if len(names) == 1 else names}

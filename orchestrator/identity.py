@@ -104,7 +104,13 @@ def sampling(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Contents:
-    """Content hashes of models and workloads, each taken once: hashing a model file costs seconds."""
+    """Content hashes of models and workloads, each taken once: hashing a model file costs seconds.
+
+    ``unprepared``: None refuses workloads whose data set is not on this machine yet, as a run must. A plan may give a dictionary instead: it
+    collects what is missing, and those points have ids of their recipe alone, not the ones that they will be measured under.
+    """
+
+    unprepared: dict[str, None] | None = None
 
     def __init__(
         self, model: Callable[[Mapping[str, Any]], str] | None = None, workload: Callable[[Mapping[str, Any], int], str] | None = None
@@ -124,8 +130,19 @@ class Contents:
         """Raises ConfigError for a recipe that makes no prompts."""
         key = canonical_json(recipe), isl
         if key not in self._workloads:
-            self._workloads[key] = (self._workload_hash or _workload_hash)(recipe, isl)
+            self._workloads[key] = self._found(recipe, isl)
         return self._workloads[key]
+
+    def _found(self, recipe: Mapping[str, Any], isl: int) -> str:
+        from specsweep.client.workload import NotPreparedError
+
+        try:
+            return (self._workload_hash or _workload_hash)(recipe, isl)
+        except NotPreparedError as error:
+            if self.unprepared is None:
+                raise ConfigError(str(error)) from error
+            self.unprepared[str(error)] = None
+            return f"not prepared: {canonical_json(recipe)} at {isl}"
 
 
 def _model_identity(spec: Mapping[str, Any]) -> str:
@@ -135,11 +152,13 @@ def _model_identity(spec: Mapping[str, Any]) -> str:
 
 
 def _workload_hash(recipe: Mapping[str, Any], isl: int) -> str:
-    from specsweep.client.workload import WorkloadError, check_prompts, workload_hash
+    from specsweep.client.workload import NotPreparedError, WorkloadError, check_prompts, workload_hash
 
     try:
         check_prompts(recipe, isl)  # a point that can have no prompts has no name either
         return workload_hash(recipe, isl)
+    except NotPreparedError:
+        raise
     except WorkloadError as error:
         raise ConfigError(str(error)) from error
 
@@ -167,6 +186,11 @@ def capture(config: Mapping[str, Any]) -> dict[str, str]:
     """What a point captures instead of being timed. Empty for a timed one, which is named as if nothing could be captured."""
     found = str(config.get("capture") or "none")
     return {} if found == "none" else {"capture": found}
+
+
+def captures_routing(config: Mapping[str, Any]) -> bool:
+    """Whether the engine is started with its recorder of experts. Log-probabilities need nothing of the engine's start."""
+    return capture(config).get("capture") == "routing"
 
 
 def declared_group(group: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def request_facts(request: RequestTrace) -> dict[str, Any]:
         "http_status": read.status,
         "ended": request.ended,
         "attempts": request.attempts,
+        "retried_after": list(request.retried),
         "finish_reason": read.finish_reason,
         "prompt_tokens_sent": request.n_prompt if request.n_prompt >= 0 else None,
         "prompt_tokens": read.n_prompt_server,

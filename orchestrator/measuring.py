@@ -28,6 +28,7 @@ from specsweep.orchestrator.errors import ConfigError, RequestError
 from specsweep.orchestrator.host_cpu import CpuMeter
 from specsweep.orchestrator.points import Point
 from specsweep.orchestrator.preparation import for_target
+from specsweep.orchestrator.workload_rules import no_ids
 
 IDLE_WAIT_S = 30.0
 IDLE_POLL_S = 0.05
@@ -64,7 +65,7 @@ def check_context(point: Point, prompts: PromptSet) -> None:
     osl = longest.cap(osl)
     if limit and len(longest.ids) + osl > int(limit):
         raise ConfigError(
-            f"prompt {longest.prompt_id} has {len(longest.ids)} tokens of the target (ISL {point.axes['isl']} counts o200k_base); with "
+            f"prompt {longest.prompt_id} has {len(longest.ids)} tokens of the target (its ISL of {longest.isl_o200k} counts o200k_base); with "
             f"workload.osl={osl} that is more than target.max_model_len={limit}; use a smaller isl or workload.osl"
         )
 
@@ -77,10 +78,7 @@ def chat_recipe(point: Point, tokenizer: Path | None, model: str) -> ChatRecipe:
     workload = for_target(config["workload"], config["target"])
     wire, limit, length = dialect(config["engine"]["dialect"]), config["target"].get("max_model_len"), point.axes["draft_length"]
     if tokenizer is None or not wire.takes_ids:
-        raise ConfigError(
-            f"workload {workload['name']} has conversations of several turns, and engine {config['engine']['name']} takes texts and applies "
-            "a template of its own; use an engine that takes token ids, or prompts of one turn"
-        )
+        raise ConfigError(no_ids(config))
     try:
         return ChatRecipe(
             tokenizer=str(tokenizer),
@@ -181,6 +179,7 @@ async def measure_point(
         requests=requests,
         draft_length=0 if point.is_baseline else drafting,  # 0: nothing is drafted, so a chunk of two tokens is two steps
         stall_s=float(config["measure"]["stall_seconds"]),
+        retries=int(config["measure"].get("retries") or 0),
         record_raw=bool(config.get("record_raw")),
         processes=actors,
         chat=chat_recipe(point, tokenizer, engine.model_name) if any(planned.turns for planned in requests) else None,

@@ -1,7 +1,7 @@
 """Overrides as typed on the command line, in Hydra's own grammar, sweeps included.
 
-Hydra's parser decides what an override means; this module adds what a plan needs. Folders are read as typed (see
-:mod:`~specsweep.orchestrator.typed_paths`). Text-like keys get back the characters that were typed (see
+Hydra's parser decides what an override means; this module adds what a plan needs. Folders and prompts are read as typed (see
+:mod:`~specsweep.orchestrator.typed_paths`, :mod:`~specsweep.orchestrator.typed_texts`). Text-like keys get back the characters that were typed (see
 :mod:`~specsweep.orchestrator.fields`). A sweep is a plain tuple of values, so that one and
 several values take the same path from here on: nothing can behave in another way only because something else is swept. And
 what would make a plan depend on chance (``shuffle``, ``interval``) is refused.
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import ALIASES, is_text
 from specsweep.orchestrator.typed_paths import path_setting
+from specsweep.orchestrator.typed_texts import text_setting
 
 Action = Literal["set", "add", "force", "delete"]
 _CHOICE = re.compile(r"\s*choice\s*\((.*)\)\s*", re.DOTALL)
@@ -76,6 +77,8 @@ def _setting(parser: Any, text: str, options: Callable[[str], Sequence[str]]) ->
 
     if (found := path_setting(text)) is not None:
         return Setting(found[0], "set", (found[1],), False, text)
+    if (typed_text := text_setting(text)) is not None:
+        return Setting(typed_text[1], typed_text[0], (typed_text[2],), False, text)
     try:
         override = parser.parse_override(text)
     except HydraException as error:

@@ -18,6 +18,8 @@ from specsweep.client.actors import ClientsUnavailable, Team
 from specsweep.client.scrape import is_healthy
 from specsweep.client.trace import PlannedRequest
 from specsweep.orchestrator.capture import capture_point
+from specsweep.orchestrator.capture_logprobs import capture_logprobs
+from specsweep.orchestrator.capture_rules import captures_logprobs
 from specsweep.orchestrator.clients import Clients, no_clients
 from specsweep.orchestrator.clusters import Cluster, RunningEngine
 from specsweep.orchestrator.environment import gpus
@@ -120,13 +122,14 @@ async def run_point(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     Raises ``NoClientsError``, which says nothing about the point.
     """
     async with bench.clients.cores(int(point.axes["batch_size"]), bench.actors):
-        ledger.begin(point, len(requests))
+        count = sum(1 + len(planned.turns) for planned in requests)
+        ledger.begin(point, count)
         busy = await bench.patience.quiet(bench.place, bench.engine, point, ledger)
-        ledger.progress.measuring(point, len(requests))
+        ledger.progress.measuring(point, count)
         began, started = time.monotonic(), utc_now()
         gpus_before = gpus()
         result = await _result(point, requests, bench, ledger)
-        ledger.spent(estimate_s, time.monotonic() - began, len(requests))
+        ledger.spent(estimate_s, time.monotonic() - began, count)
         machine = {"gpus_before": gpus_before, "gpus_after": gpus(), "background_cpu_share": busy}
     return Ending(point, bench.session.session_id, bench.env, started, result, machine)
 
@@ -201,6 +204,8 @@ async def _measured(point: Point, requests: Sequence[PlannedRequest], bench: Ben
     tries = 1
     while True:
         try:
+            if captures_logprobs(point.config):
+                return await capture_logprobs(point, requests, bench.engine, bench.team, found=bench.env["engine"], actors=bench.actors)
             if point.is_capture:
                 files = bench.recorder_files
                 return await capture_point(

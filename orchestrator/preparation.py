@@ -129,11 +129,16 @@ class Preparation:
         return self._tokenizers[source]
 
     def context_per_slot(self, points: Iterable[Point]) -> int:
-        """Tokens of context that the longest conversation of the points needs, its answers included, rounded up."""
-        need = 0
+        """Tokens of context that the longest conversation of the points needs, its answers included, rounded up.
+
+        Never more than the target has: engines refuse to start with that. A conversation that outgrows it ends with a turn that is not sent.
+        """
+        need, limits = 0, []
         for point in points:
             prompts, tokenizer = self.prompts(point), self._tokenizer(self.tokenizer_source(point.config))
             osl, drafted = int(point.config["workload"]["osl"]), int(point.axes["draft_length"] or 0)
             longest = max(conversation_tokens(prompt, osl, tokenizer) for prompt in (*prompts.main, *prompts.ramp))
             need = max(need, longest + drafted + CONTEXT_MARGIN)
-        return -(-need // CONTEXT_STEP) * CONTEXT_STEP
+            if limit := point.config["target"].get("max_model_len"):
+                limits.append(int(limit))
+        return min([-(-need // CONTEXT_STEP) * CONTEXT_STEP, *limits])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specsweep.analysis.axis_words import format_axis
+from specsweep.analysis.axis_words import capture_words, format_axis
 from specsweep.analysis.check_units import by_cause
 from specsweep.orchestrator.points import Point, Session
 
@@ -22,7 +22,7 @@ REDRAWS_PER_S = 2  # the terminal must not compete with an engine on the same co
 def label(point: Point) -> str:
     axes = point.axes
     drafter = str(axes["drafter"]) + (f" DL{axes['draft_length']}" if axes["draft_length"] is not None else "")
-    extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k) + (" routing capture" if point.is_capture else "")
+    extra = "".join(f" {k}={v}" for k, v in axes.items() if "." in k) + (f" {capture_words(axes)}" if point.is_capture else "")
     repeat = f" repeat {axes['repeat']}" if axes.get("repeat", 1) != 1 else ""
     return f"{axes['engine']} {axes['target']} {drafter} BS{axes['batch_size']} ISL{format_axis(axes['isl'], 'isl')} {axes['workload']}{extra}{repeat}"
 
@@ -98,9 +98,11 @@ def row(point: Point, measurement: Mapping[str, Any]) -> tuple[str, ...]:
         from specsweep.analysis.routing_table import capture_line
 
         mark += capture_line(measurement["routing"])
+    if "logprobs" in measurement:
+        mark += f"{measurement['logprobs']['mean']:.3f} nats per token of {measurement['logprobs']['tokens']}"
     if not measurement["validity"]["valid"]:
         failed = by_cause(c for c in measurement["checks"] if not c["ok"])
-        mark += ("; " if "routing" in measurement else "") + "invalid: " + ", ".join(c["name"] for c in failed)
+        mark += ("; " if measurement.get("untimed") else "") + "invalid: " + ", ".join(c["name"] for c in failed)
     return (label(point), *(interval(metrics, name, decimals) for name, decimals in METRICS), mark)
 
 

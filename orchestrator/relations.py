@@ -60,6 +60,38 @@ def without_twins(points: Iterable[Point]) -> tuple[list[Point], list[Dropped]]:
     return list(kept.values()), dropped
 
 
+def union(parts: Sequence[Sequence[Point]], keys: Sequence[str]) -> list[Point]:
+    """The points of several grids, each once, under one set of axes.
+
+    A key that is swept in any part is an axis of all points, and so is one of ``keys`` where points would else look the same: two releases
+    of an engine, each in a part of its own, must not read as two measurements of one cell. Its value is that of the point's config.
+    """
+    points: dict[str, Point] = {}
+    for point in (p for part in parts for p in part):
+        points.setdefault(point.point_id, point)
+    names = list(dict.fromkeys(name for part in parts for point in part[:1] for name in point.axes))
+    looks: dict[tuple[str, ...], list[Point]] = {}
+    axes = {i: {name: point.axes[name] if name in point.axes else _at(point, name) for name in names} for i, point in points.items()}
+    for i, point in points.items():
+        looks.setdefault(tuple(map(repr, axes[i].values())), []).append(point)
+    alike = [members for members in looks.values() if len(members) > 1]
+    for key in keys:
+        if key not in names and any(len({repr(_at(p, key)) for p in members}) > 1 for members in alike):
+            for i, point in points.items():
+                axes[i][key] = _at(point, key)
+    return [Point(p.point_id, axes[i], p.config, p.declared, p.baseline_id) for i, p in points.items()]
+
+
+def _at(point: Point, key: str) -> Any:
+    """The value of an extra axis that this point's own grid does not sweep."""
+    value: Any = point.config
+    if key.startswith("drafter.") and _is_baseline(point):
+        return None
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
 def on_one_server(points: Sequence[Point]) -> tuple[list[Point], list[Dropped]]:
     """The points that one running server can serve: those that agree with the first one of the sweep."""
     keys = server_keys(points)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specsweep.orchestrator import capture_rules, drafter_facts
+from specsweep.orchestrator import capture_rules, drafter_facts, workload_rules
 from specsweep.orchestrator.kube import rules as kubernetes
 
 Config = Mapping[str, Any]
@@ -98,17 +98,6 @@ def _batch_fits_engine(config: Config) -> str | None:
     return f"batch_size={size} is above engine.max_batch={limit}: requests would wait inside the engine; raise it or leave it unset"
 
 
-def _fits_context(config: Config) -> str | None:
-    limit = config["target"].get("max_model_len")
-    isl, osl = config["isl"], config["workload"]["osl"]
-    drafted = 0 if config["drafter"]["method"] == "none" else config["draft_length"] or 0  # the last step drafts past the answer's end
-    need = isl + osl + drafted
-    if limit is None or need <= limit:
-        return None
-    drafting = f" and draft_length={drafted}" if drafted else ""
-    return f"isl={isl} and workload.osl={osl}{drafting} need {need} tokens; target.max_model_len={limit}"
-
-
 def _enough_prompts(config: Config) -> str | None:
     if not config["drafter"].get("stateful"):
         return None
@@ -140,25 +129,30 @@ def _kv_capacity(config: Config) -> str | None:
     bytes_per_token = int(memory["layers"]) * int(memory["kv_values"]) * float(memory["kv_bytes"])
     room = (KV_SHARE * float(per_gpu) * gpus - float(memory["weights_gb"])) * 1e9
     tokens = max(0, int(room / bytes_per_token))
-    need = int(config["batch_size"]) * (int(config["isl"]) + int(config["workload"]["osl"]))
+    osl = int(config["workload"]["osl"])
+    need = int(config["batch_size"]) * (round(workload_rules.prompt_tokens(config)) + osl)
     if need <= tokens:
         return None
     return (
-        f"batch_size={config['batch_size']} at isl={config['isl']} and osl={config['workload']['osl']} needs {need:,} tokens of KV cache; "
+        f"batch_size={config['batch_size']} at {_isl(config)} and osl={osl} needs {need:,} tokens of KV cache; "
         f"{gpus} × {per_gpu:g} GB hold about {tokens:,} beside {config['target']['name']}: requests will wait or be preempted"
     )
 
 
 def _head_length(config: Config) -> str | None:
     """Heads are trained up to a length; beyond it acceptance falls, even where the positions are there."""
-    drafter = config["drafter"]
-    limit, need = drafter.get("max_position_embeddings"), int(config["isl"]) + int(config["workload"]["osl"])
-    if drafter["method"] != "eagle3" or not limit or need <= int(limit):
+    drafter, osl = config["drafter"], int(config["workload"]["osl"])
+    limit = drafter.get("max_position_embeddings")
+    if drafter["method"] != "eagle3" or not limit or workload_rules.longest_need(config) <= int(limit):
         return None
     return (
-        f"isl={config['isl']} and workload.osl={config['workload']['osl']} pass the {limit} positions of drafter {drafter['name']} "
+        f"{_isl(config)} and workload.osl={osl} pass the {limit} positions of drafter {drafter['name']} "
         "(drafter.max_position_embeddings): expect its acceptance to fall, or the engine to stop drafting"
     )
+
+
+def _isl(config: Config) -> str:
+    return f"isl={config['isl'] or 'natural'}"
 
 
 _STARTED_BY = ("name", "version", "python", "command", "binary")  # keys of an engine that decide whether it can be started here
@@ -175,7 +169,9 @@ KV_SHARE = 0.9  # of a GPU's memory that engines take for weights and KV cache t
 WARNINGS: tuple[Rule, ...] = (
     Rule("kv_capacity", "target.memory, cluster.gpu_memory_gb", _kv_capacity),
     Rule("head_length", "drafter.max_position_embeddings", _head_length),
+    Rule("history_may_outgrow", "target.max_model_len", workload_rules.history_may_outgrow),
     Rule("drafter_is_captured", "the recorder counts what is verified", capture_rules.drafter_is_captured),
+    Rule("logprobs_need_no_drafter", "log-probabilities are the target's", capture_rules.logprobs_need_no_drafter),
     Rule("kernels_route_themselves", "sglang/srt/layers/moe/topk.py: TopKOutputFormat", capture_rules.kernels_route_themselves),
 )
 RULES: tuple[Rule, ...] = (
@@ -188,9 +184,10 @@ RULES: tuple[Rule, ...] = (
     Rule("drafter_is_what_it_says", "the config.json of the drafter's checkpoint", _drafter_is_what_it_says),
     Rule("same_vocabulary", "target.vocab_size, drafter.vocab_size", _same_vocabulary),
     Rule("batch_fits_engine", "engine.max_batch", _batch_fits_engine),
-    Rule("fits_context", "target.max_model_len", _fits_context),
+    Rule("fits_context", "target.max_model_len", workload_rules.fits_context),
     Rule("enough_prompts", "a prompt seen twice is drafted from memory", _enough_prompts),
     Rule("chat_wire_needs_chat", "chat completions take messages, not tokens", _chat_wire_needs_chat),
+    Rule("conversations_need_ids", "a history is made of the ids that were answered", workload_rules.conversations_need_ids),
     Rule("has_an_image", "engine.image, cluster.image", kubernetes.has_an_image),
     Rule("pod_is_right", "cluster.pod, engine.pod, target.pod", kubernetes.pod_is_right),
     Rule("gpus_fit_the_limit", "cluster.gpu_limits", kubernetes.gpus_fit_the_limit),
@@ -200,12 +197,17 @@ RULES: tuple[Rule, ...] = (
     Rule("capture_experts", "target.experts", capture_rules.target_has_experts),
     Rule("capture_drafts", "workload.osl", capture_rules.drafts_are_verified),
     Rule("capture_batch", "workload.prompts", capture_rules.batch_is_full),
+    Rule("logprobs_engine", "what each wire can be asked for", capture_rules.engine_gives_logprobs),
+    Rule("logprobs_sim", "the simulator's wires", capture_rules.simulated_logprobs),
+    Rule("logprobs_target", "what an engine reports of accepted drafts", capture_rules.logprobs_are_the_targets),
+    Rule("logprobs_temperature", "what an engine reports with a temperature", capture_rules.logprobs_mean_one_thing),
     Rule("capture_text", "the committed corpora, or the user's file", capture_rules.prompts_are_text),
 )
 
 # Rules over more than one cell, applied by the grid; here so that one list shows them all.
 ENGINE_IS_MISSING = "engine_is_missing"  # a warning about an engine, not about its points
 NO_SUCH_KEY = "no_such_key"  # an override names a key that this option of the group does not have
+NOT_SET = "not_set"  # a value refers to a key that is null: a path that only the user can give
 SAME_POINT = "same_point"  # the cells differ only in what names no point
 ONE_SERVER = "one_server"  # an attached server is what it is: one engine, target, drafter and draft length
 NONE_HAS_NO_DRAFT = "none_has_no_draft"  # drafter none is measured once, whatever the draft lengths and drafter settings

@@ -7,8 +7,9 @@ that they make is not, and names the store where the default one is not meant.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from specsweep.orchestrator.typed_paths import as_typed
 
@@ -28,3 +29,10 @@ def run_command(overrides: Sequence[str], root: Path | str, *, rerun: str = "", 
         words.append(as_typed("store", root))
     words += [f"rerun={rerun}"] if rerun else []
     return shlex.join(["specsweep", "run", *words, *(w for folder in config_dirs for w in ("--config-dir", folder))])
+
+
+def continue_command(plan: Mapping[str, Any], root: Path | str, *, rerun: str = "") -> str:
+    """What goes on with a sweep that has this ``plan.json``. A merged one is measured by the commands of its sources, one after the other."""
+    sources = plan.get("merged_from") or [{"overrides": plan.get("overrides") or (), "store": root}]
+    commands = [run_command([str(o) for o in s["overrides"]], s["store"], rerun=rerun) for s in sources]
+    return " && ".join(dict.fromkeys(commands))

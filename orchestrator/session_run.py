@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specsweep.analysis.axis_words import capture_words
 from specsweep.client.actors import Team
 from specsweep.client.dialects import dialect
 from specsweep.client.scrape import fetch_json
@@ -26,7 +27,7 @@ from specsweep.client.sim.truth import prompt_key
 from specsweep.client.sim.wire import ABOUT_PATH
 from specsweep.client.trace import PlannedRequest, Sampling
 from specsweep.client.warmup import WARMUP_PROMPT, WARMUP_TOKENS, warm_up
-from specsweep.client.workload import PromptSet
+from specsweep.client.workload import Prompt, PromptSet
 from specsweep.orchestrator.capture import capture_requests
 from specsweep.orchestrator.clients import Clients
 from specsweep.orchestrator.clusters import Cluster, Launch, RunningEngine
@@ -93,7 +94,7 @@ class SessionRun:
         spec = _spec(self.session, models, await asyncio.to_thread(self.preparation.context_per_slot, points))
         if getattr(launcher(spec.engine), "wants_prompts", False):
             sets = [await asyncio.to_thread(self.preparation.prompts, point) for point in points]
-            spec = replace(spec, files={**spec.files, "prompts.json": json.dumps(categories_of(sets))})
+            spec = replace(spec, files={**spec.files, "prompts.json": json.dumps(prompt_facts(sets))})
         deaths = interruptions = 0
         while self.left:
             measured = self.measured
@@ -261,17 +262,23 @@ class SessionRun:
         self.left.remove(point)
 
 
-def categories_of(sets: Iterable[PromptSet]) -> dict[str, str]:
-    """Prompt key → category: what a simulated engine has to know of a prompt and cannot learn from a request."""
-    return {prompt_key(prompt.ids): prompt.category for found in sets for prompt in (*found.main, *found.ramp) if prompt.ids}
+def prompt_facts(sets: Iterable[PromptSet]) -> dict[str, dict[str, Any]]:
+    """Prompt key → what a simulated engine has to know of a prompt and cannot learn from a request: its ``category`` (SpecBench's after
+    ``specbench/``, since drafters fare differently there), and its length in tokens of its bucket for each token that is sent
+    (``length_ratio``), since the tokenizer at hand need not be that of the simulated target."""
+    return {prompt_key(p.ids): _prompt_facts(p) for found in sets for p in (*found.main, *found.ramp) if p.ids}
+
+
+def _prompt_facts(prompt: Prompt) -> dict[str, Any]:
+    benchmark = "specbench/" if prompt.source.startswith("SpecBench") else ""
+    length = prompt.isl_target if prompt.category == "random" else prompt.isl_o200k
+    return {"category": benchmark + prompt.category, "length_ratio": round(length / len(prompt.ids), 4) if length > 0 else 1.0}
 
 
 def _words(session: Session) -> str:
     axes = session.points[0].axes
     length = f" DL{axes['draft_length']}" if axes["draft_length"] else ""
-    return f"{axes['engine']} · {axes['target']} · {axes['drafter']}{length}" + (
-        " · routing capture" if session.points[0].is_capture else ""
-    )
+    return f"{axes['engine']} · {axes['target']} · {axes['drafter']}{length}" + (f" · {words}" if (words := capture_words(axes)) else "")
 
 
 def model_name(point: Point) -> str:

@@ -8,12 +8,15 @@ share all that they have in common. One thing is not merged: a ``model`` with an
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.fields import FIELDS, OPEN_MAPPINGS, checked, is_text, leaves
 from specsweep.orchestrator.overrides import Setting
+
+_REFERENCE = re.compile(r"(?<!\\)\$\{\s*([A-Za-z_][\w.]*)\s*\}")
 
 
 def apply(config: Mapping[str, Any], setting: Setting, value: Any) -> dict[str, Any] | None:
@@ -118,6 +121,19 @@ def resolved_keys(config: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]
         setting = Setting(key, "force", (value,), False, f"{key}={text}")
         config = apply(config, setting, None) or config
     return config
+
+
+def unset_reference(config: Mapping[str, Any]) -> str | None:
+    """What to say of a text that is built on a key which is null (``${heads}/full``); None if there is none. ``${a.b}`` alone may be null."""
+    for key, value in leaves(config):
+        for reference in _REFERENCE.findall(value) if isinstance(value, str) and "${" in value else ():
+            if (
+                value.strip() != f"${{{reference}}}"
+                and _at(config, reference.split(".")) is None
+                and _at(config, reference.split(".")[:-1]) is not None
+            ):
+                return f"{key}={value}: {reference} is not set; give it with {reference}=…"
+    return None
 
 
 def unknown_key(setting: Setting, configs: Sequence[Mapping[str, Any]]) -> ConfigError:

@@ -275,6 +275,19 @@ class Store:
                 raise self._refused(f"{path} could not be written", error) from error
         return path
 
+    def write_document(self, name: str, document: Mapping[str, Any]) -> Path:
+        """Makes ``document``, a ``plan.json`` that was put together from others, the plan of a sweep. Returns its path."""
+        path = self.sweep_dir(name) / "plan.json"
+        content = durable.to_json(document, what="plan.json")
+        read_plan(content.encode())
+        with self.lock():
+            try:
+                durable.make_dirs(path.parent)
+                durable.replace_file(path, content)
+            except OSError as error:
+                raise self._refused(f"{path} could not be written", error) from error
+        return path
+
     def event(self, sweep: str, kind: str, **facts: Any) -> None:
         """Appends one line to the sweep's ``events.jsonl``, if it can. Facts that JSON cannot hold are written as text."""
         path = self.sweep_dir(sweep) / "events.jsonl"

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from specsweep.analysis.axis_words import capture_words
 from specsweep.analysis.check_units import by_cause
 from specsweep.analysis.error_words import what_failed
 from specsweep.orchestrator.attempt import SHOWN, Attempt
-from specsweep.orchestrator.run_command import run_command
+from specsweep.orchestrator.run_command import continue_command
 from specsweep.orchestrator.sweep_record import SweepView
 from specsweep.orchestrator.tracking_projection import error_line, run_name
 
@@ -111,7 +112,7 @@ def _failed_before(view: SweepView, states: Mapping[str, PointState]) -> set[str
 
 
 def _measure_invalid(view: SweepView) -> str:
-    return run_command([str(o) for o in view.plan.get("overrides") or ()], view.path.parent.parent, rerun="invalid")
+    return continue_command(view.plan, view.path.parent.parent, rerun="invalid")
 
 
 def point_state(attempt: Attempt | None) -> PointState:
@@ -169,7 +170,7 @@ def _sessions(view: SweepView, states: Mapping[str, PointState]) -> list[Session
         own = [states[i] for i in session["points"]]
         axes = view.points[session["points"][0]]["axes"]
         length = f" DL{axes['draft_length']}" if axes.get("draft_length") is not None else ""
-        length += " · routing capture" if axes.get("capture") not in (None, "none") else ""
+        length += f" · {words}" if (words := capture_words(axes)) else ""
         found.append(
             SessionStatus(
                 session_id=str(session["session_id"]),

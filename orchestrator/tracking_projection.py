@@ -14,17 +14,19 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from specsweep.analysis.axis_words import format_axis
+from specsweep.analysis.axis_words import capture_words, format_axis
 from specsweep.orchestrator.attempt import Attempt
 
 ROLE, SHA, COMPLETE, SUPERSEDED, PARENT = "role", "attempt_sha", "complete", "superseded", "mlflow.parentRunId"
 PLAN_SHA = "plan_sha"
 REPORT_SHA = "report_sha"
+MOST_VALUES = 24  # of a label, as metrics of a run: a page of charts a value helps nobody
 TEXT_LIMIT = 4000  # characters of a tag or parameter; the whole text is in the artifact point.json
 
 _ACCEPTANCE = re.compile(r"(al|ar|accept|draft)_")  # metrics that say nothing of an arm that drafts nothing
@@ -61,7 +63,7 @@ def run_content(attempt: Attempt) -> RunContent:
         status="FINISHED" if measured else "FAILED",
         params=_params(point),
         tags=_tags(attempt),
-        metrics=tuple(_metrics(measurement, baseline=_is_baseline(point))) if measurement is not None else (),
+        metrics=tuple(_distinct(_metrics(measurement, baseline=_is_baseline(point)))) if measurement is not None else (),
     )
 
 
@@ -78,8 +80,8 @@ def run_name(axes: Mapping[str, Any]) -> str:
     if axes.get("temperature"):
         parts.append(f"T{axes['temperature']}")
     parts += [f"{name.removeprefix('drafter.')}={value}" for name, value in axes.items() if "." in name]
-    if axes.get("capture") not in (None, "none"):
-        parts.append("routing capture")
+    if words := capture_words(axes):
+        parts.append(words)
     if axes.get("repeat") not in (None, 1):
         parts.append(f"#{axes['repeat']}")
     return " ".join(parts)
@@ -150,6 +152,7 @@ def _tags(attempt: Attempt) -> dict[str, str]:
         if measurement.get("untimed"):
             tags["untimed"] = True
         broken = [f"{c['name']}: {c.get('message') or ''}".rstrip(": ") for c in measurement.get("checks", []) if not c.get("ok", True)]
+        tags["labels_left_out"] = _untold_labels(measurement)
         tags["failed_checks"] = "; ".join(broken) or None
         for aspect in ("tps", "steps", "acceptance"):
             tags[f"valid.{aspect}"] = measurement.get("validity", {}).get(aspect)
@@ -185,7 +188,9 @@ def _absent(measurement: Mapping[str, Any], *, baseline: bool) -> dict[str, str]
 
 
 def _metrics(measurement: Mapping[str, Any], *, baseline: bool) -> Iterator[Metric]:
-    """Flat metrics at step 0 (categories: ``name.category``), ``ar_cond`` at its position, ``accept_hist`` at the tokens of a step."""
+    """Flat metrics at step 0 (categories: ``name.category``; other labels: ``name.label.value``, without intervals), ``ar_cond`` at its
+    position, ``accept_hist`` at the tokens of a step.
+    """
 
     def wanted(name: str) -> bool:
         return not (baseline and _ACCEPTANCE.match(name))
@@ -197,6 +202,11 @@ def _metrics(measurement: Mapping[str, Any], *, baseline: bool) -> Iterator[Metr
         for name, value in values.items():
             if _finite(value) and wanted(name):
                 yield Metric(_name(f"{name}.{category}"), float(value))
+    for label, parts in _told_labels(measurement):
+        for part, values in parts.items():
+            for name, value in values.items():
+                if _finite(value) and wanted(name) and not name.endswith(("_ci_low", "_ci_high")):
+                    yield Metric(_name(f"{name}.{label}.{part or 'none'}"), float(value))
     if baseline:
         return
     for row in measurement.get("ar_cond", []):
@@ -206,6 +216,25 @@ def _metrics(measurement: Mapping[str, Any], *, baseline: bool) -> Iterator[Metr
     for tokens, count in measurement.get("accept_hist", {}).items():
         if _finite(count):
             yield Metric("accept_hist", float(count), int(tokens))
+
+
+def _told_labels(measurement: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The labels that have few enough values for a chart each; all of them are in the artifact measurement.json."""
+    return [(label, parts) for label, parts in measurement.get("by_label", {}).items() if len(parts) <= MOST_VALUES]
+
+
+def _untold_labels(measurement: Mapping[str, Any]) -> str | None:
+    many = {label: len(parts) for label, parts in measurement.get("by_label", {}).items() if len(parts) > MOST_VALUES}
+    return "; ".join(f"{label}: {count} values, more than {MOST_VALUES}; see measurement.json" for label, count in many.items()) or None
+
+
+def _distinct(metrics: Iterator[Metric]) -> Iterator[Metric]:
+    """Names of categories and labels are the data set's own, and two may read alike once MLflow's alphabet is all that is left of them."""
+    seen: Counter[tuple[str, int]] = Counter()
+    for metric in metrics:
+        key = metric.name, metric.step
+        seen[key] += 1
+        yield metric if seen[key] == 1 else replace(metric, name=f"{metric.name[:240]}-{seen[key]}")
 
 
 def _finite(value: Any) -> bool:

@@ -4,6 +4,9 @@ The end of a stream is the event with ``stop: true``; there is no ``[DONE]``. Sa
 llama-server fills every field that is missing with a default that changes the distribution (top_p 0.95, min_p 0.05). The
 ``samplers`` chain names the four that we send; all others are thereby off and need no field of their own.
 
+Log-probabilities are of the whole vocabulary before any sampler (``post_sampling_probs`` off). Of a drafted token that was accepted
+llama-server computes none and says 0, so they are worth nothing where something is drafted.
+
 Step times come from the engine (``predicted_ms``), not from the arrival of events: the tokens of one step leave one after
 the other. See :mod:`specsweep.client.dialects._llamacpp_steps` for how steps are found.
 """
@@ -17,6 +20,7 @@ from specsweep.client.dialects._llamacpp_steps import Event, Group, Steps, group
 from specsweep.client.dialects._llamacpp_timings import require_clock, timing
 from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._stream import Json, coalesced, judge, open_stream, read_guarded
+from specsweep.client.dialects._surprisal import fill_surprisal
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
 
@@ -50,6 +54,7 @@ class LlamaCpp:
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "samplers": ["top_k", "top_p", "temperature"],
+            **({"n_probs": 1, "post_sampling_probs": False} if sampling.logprobs else {}),
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -95,6 +100,7 @@ def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[Event]
     timed: list[Event] = []
     final: Json | None = None
     t_final = 0
+    logprobs: list[object] = []
     for t_ns, event in events:
         ids = event.get("tokens") or ()
         timings = event.get("timings")
@@ -105,10 +111,13 @@ def _tokens(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[list[Event]
         turn.output_ids.extend(ids)
         turn.chunk_t_ns.append(t_ns)
         turn.chunk_tokens.append(len(ids))
+        if said := event.get("completion_probabilities"):
+            logprobs += [entry["logprob"] for entry in said]
         if timings and "predicted_ms" in timings and "predicted_n" in timings:
             timed.append(timing(t_ns, timings, timed[-1] if timed else None))
         if turn.n_prompt_server is None:
             turn.n_prompt_server = event.get("tokens_evaluated")
+    fill_surprisal(turn, logprobs)
     return (timed if len(timed) == len(turn.chunk_tokens) else []), final, t_final
 
 

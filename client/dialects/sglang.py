@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TypeVar
 
 from specsweep.client.dialects._plausible import count
 from specsweep.client.dialects._sglang_steps import fill_steps
 from specsweep.client.dialects._steps import read_answer
 from specsweep.client.dialects._stream import Json, fail
+from specsweep.client.dialects._surprisal import fill_surprisal
 from specsweep.client.prometheus import parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
+
+T = TypeVar("T")
 
 
 class Sglang:
@@ -45,7 +49,8 @@ class Sglang:
                 "skip_special_tokens": False,
             },
             "stream": True,
-            "return_logprob": False,
+            "return_logprob": sampling.logprobs,
+            **({"top_logprobs_num": 0, "logprob_start_len": -1} if sampling.logprobs else {}),  # -1: not of the prompt
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -71,6 +76,7 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json]:
     """Fills chunks, ids and counts; returns the finish reason and the ``meta_info`` of the event that carried it."""
     finish, last = "", {}
     silent = 0
+    logprobs: list[object] = []
     for t_ns, event in events:
         meta = event["meta_info"]
         reason = meta.get("finish_reason")
@@ -90,6 +96,9 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json]:
             turn.chunk_t_ns.append(t_ns)
             turn.chunk_tokens.append(len(new))
         silent += max(missing, 0)
+        if said := meta.get("output_token_logprobs"):
+            logprobs += [entry[0] for entry in _new_ids(said, len(logprobs), counted)]
+    fill_surprisal(turn, logprobs)
     if silent:
         turn.ids_complete = False
         turn.notes.append(f"the server counted {silent} tokens that it never streamed (0.5.7 with --stream-output loses them when it lags)")
@@ -98,8 +107,8 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json]:
     return finish, last
 
 
-def _new_ids(ids: list[int], seen: int, counted: int) -> list[int]:
-    """The ids of an event that had not come before. Cumulative if they are all that the server counted, else its newest."""
+def _new_ids(ids: list[T], seen: int, counted: int) -> list[T]:
+    """The ids (or their log-probabilities) of an event that had not come before. Cumulative if they are all that the server counted, else its newest."""
     return ids[seen:] if len(ids) == counted and seen else ids
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from specsweep.client.dialects._steps import read_answer
 from specsweep.client.dialects._stream import Json
+from specsweep.client.dialects._surprisal import fill_surprisal
 from specsweep.client.dialects._trtllm_steps import fill_steps
 from specsweep.client.prometheus import parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -39,6 +40,7 @@ class TrtLlm:
             "stream": True,
             "stream_options": {"include_usage": True},
             "detokenize": False,
+            **({"logprobs": 1} if sampling.logprobs else {}),  # 0 is taken for "none"
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -59,6 +61,7 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, list[f
     """Fills chunks, ids and counts; returns the finish reason and, for each chunk, tokens per iteration so far."""
     finish = ""
     averages: list[float | None] = []
+    logprobs: list[object] = []
     for t_ns, event in events:
         for choice in event.get("choices") or ():
             if ids := choice.get("token_ids"):
@@ -68,10 +71,13 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, list[f
                 averages.append(choice.get("avg_decoded_tokens_per_iter"))
             elif averages and choice.get("avg_decoded_tokens_per_iter") is not None:
                 averages[-1] = choice["avg_decoded_tokens_per_iter"]  # a last event without ids: the newest count
+            if said := choice.get("logprobs"):
+                logprobs += said["token_logprobs"]
             finish = choice.get("finish_reason") or finish
         if usage := event.get("usage"):
             turn.n_prompt_server = usage.get("prompt_tokens")
             turn.n_completion_server = usage.get("completion_tokens")
+    fill_surprisal(turn, logprobs)
     return finish, averages
 
 

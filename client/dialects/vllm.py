@@ -5,6 +5,8 @@ marks it. The truth is in the last chunk, if the server was started with ``--per
 ``detailed`` each step's accepted count, against which the chunks are walked; with ``summary`` a histogram. Without either, and
 without drafting, single tokens prove themselves; otherwise chunks are taken for steps only as ``assumed``.
 
+Log-probabilities are the target's before any sampling (``--logprobs-mode raw_logprobs``, the default), of accepted drafts too.
+
 ``top_k`` is sent as -1 (off) and every other sampling field as well: fields that are missing come from the model's
 ``generation_config.json``.
 """
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 
 from specsweep.client.dialects._steps import read_answer
 from specsweep.client.dialects._stream import Json
+from specsweep.client.dialects._surprisal import fill_surprisal
 from specsweep.client.dialects._vllm_steps import fill_steps
 from specsweep.client.prometheus import by_position, parse, total
 from specsweep.client.trace import EngineCounters, Exchange, Sampling, Turn
@@ -45,6 +48,7 @@ class Vllm:
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
             "skip_special_tokens": False,
+            **({"logprobs": 0} if sampling.logprobs else {}),  # 0: of the sampled token alone
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -75,6 +79,7 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json |
     finish = ""
     truth: Json | None = None
     without_ids = 0
+    logprobs: list[object] = []
     for t_ns, event in events:
         choices = event.get("choices")
         if choices:
@@ -88,6 +93,8 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json |
                 without_ids += 1
                 turn.chunk_t_ns.append(t_ns)
                 turn.chunk_tokens.append(1)
+            if said := choice.get("logprobs"):
+                logprobs += said["token_logprobs"]
             finish = choice.get("finish_reason") or finish
         if usage := event.get("usage"):
             turn.n_prompt_server = usage.get("prompt_tokens")
@@ -97,6 +104,7 @@ def _chunks(events: Sequence[tuple[int, Json]], turn: Turn) -> tuple[str, Json |
     if without_ids:
         turn.ids_complete = False
         turn.notes.append(f"{without_ids} chunks carry text without ids (return_token_ids is not known here): each is counted as one token")
+    fill_surprisal(turn, logprobs)
     return finish, truth
 
 

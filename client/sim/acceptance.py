@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
+from typing import TypeVar
 
 from specsweep.client.sim.settings import ModelError, Section, knots, number
 
 DEFAULT = "default"  # the category that stands for all that are not named
+LONG_DRAFT = 3  # the draft length that nearly all printed acceptance lengths are of
+T = TypeVar("T")
 Knots = tuple[tuple[float, tuple[float, ...]], ...]
 
 
@@ -32,17 +35,45 @@ class Acceptance:
     temperature_factor: Knots = ((0.0, (1.0,)),)
     draft_share: Mapping[str, float] = field(default_factory=lambda: {DEFAULT: 1.0})  # of the steps that draft at all
     prompt_spread: float = 0.0  # standard deviation of the ease over prompts, in log-odds
+    trees: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # top-k: what a tree of that width multiplies the rates by, by position
+    long_draft_factor: float = 1.0  # multiplies every rate for each draft token beyond LONG_DRAFT
 
-    def rates(self, category: str, isl: int, temperature: float = 0.0, ease: float = 0.0) -> tuple[float, ...]:
-        """Conditional acceptance rates by position; beyond the last one given, it repeats."""
-        known = self.by_category.get(category) or self.by_category[DEFAULT]
+    def rates(self, category: str, isl: int, temperature: float = 0.0, ease: float = 0.0, draft_length: int = 0) -> tuple[float, ...]:
+        """Conditional acceptance rates by position; beyond the last one given, it repeats. ``category`` may be ``benchmark/category``."""
+        known = _of(self.by_category, category)
         scale = _between(self.isl_factor, math.log(max(isl, 1)), log=True)[0] * _between(self.temperature_factor, temperature)[0]
+        scale *= self.long_draft_factor ** max(draft_length - LONG_DRAFT, 0)
         found = (min(rate * scale, 1.0) for rate in _between(known, math.log(max(isl, 1)), log=True))
         return tuple(_shifted(rate, ease * self.prompt_spread) for rate in found)
 
+    def widened(self, topk: int) -> Acceptance:
+        """With a tree of ``topk`` candidates a position in place of a chain. Raises :class:`ModelError` for a width that is not described."""
+        if topk not in self.trees:
+            known = ", ".join(map(str, sorted(self.trees))) or "none: only chains"
+            raise ModelError(f"topk={topk} is not described by the model (it has {known}); choose one, or add it under trees")
+        return replace(self, by_category={c: tuple((isl, _times(rates, self.trees[topk])) for isl, rates in k) for c, k in self.by_category.items()})
+
     def draft_probability(self, category: str) -> float:
         """The share of decode steps in which the drafter proposes anything. The others bring one token."""
-        return self.draft_share.get(category, self.draft_share[DEFAULT])
+        return _of(self.draft_share, category)
+
+
+def _of(by_category: Mapping[str, T], category: str) -> T:
+    """``specbench/coding`` accepts like ``coding`` where nothing else is said of it."""
+    for name in (category, category.rpartition("/")[2]):
+        if name in by_category:
+            return by_category[name]
+    return by_category[DEFAULT]
+
+
+def _times(rates: tuple[float, ...], factors: tuple[float, ...]) -> tuple[float, ...]:
+    """Position by position; the shorter one's last value repeats."""
+    n = max(len(rates), len(factors))
+    return tuple(min(a * b, 1.0) for a, b in zip(_padded(rates, n), _padded(factors, n), strict=True))
+
+
+def _padded(values: tuple[float, ...], n: int) -> tuple[float, ...]:
+    return values + values[-1:] * (n - len(values))
 
 
 def survival(rates: tuple[float, ...], draft_length: int) -> tuple[float, ...]:
@@ -75,7 +106,15 @@ def read_acceptance(section: Section) -> Acceptance:
         temperature_factor=knots(section.entries("temperature_factor", {0: 1.0}), section.name_of("temperature_factor"), _factor),
         draft_share={str(c): number(v, f"{section.name_of('draft_share')}.{c}", high=1) for c, v in shares.items()},
         prompt_spread=section.number("prompt_spread", 0.0, high=5),
+        trees={int(k): f for k, f in _trees(section.entries("trees", {}), section.name_of("trees"))},
+        long_draft_factor=section.number("long_draft_factor", 1.0, high=1),
     )
+
+
+def _trees(value: Mapping[object, object], name: str) -> Knots:
+    if not value:
+        return ()
+    return knots(value, name, lambda v, where: [number(f, where, high=10) for f in (v if isinstance(v, list) else [v])], low=1)
 
 
 def _by_isl(value: object, name: str) -> Knots:

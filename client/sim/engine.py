@@ -57,6 +57,7 @@ class SimRequest:
     n_cached: int = 0
     ignore_eos: bool = True
     prompt_key: int | None = None
+    isl: int | None = None  # the prompt's length as the model counts it, where the tokenizer that is served counts otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class SimCounters:
 class _Live:
     """A request in the engine."""
 
-    __slots__ = ("answer", "arrived", "cached", "computed", "emitted", "ends_at", "request", "rng", "share", "survival", "to_compute")
+    __slots__ = ("answer", "arrived", "cached", "computed", "emitted", "ends_at", "expert_share", "request", "rng", "scale", "share", "survival", "to_compute")
 
     def __init__(self, request: SimRequest, arrived: float, model: SimModel, draft_length: int, seed: int) -> None:
         self.arrived: float | None = arrived  # None: it has been in a step
@@ -101,7 +102,10 @@ class _Live:
         self.request = request
         self.rng = random.Random(f"{seed}:{key}:{request.temperature:g}")
         ease = random.Random(key).gauss(0, 1) if request.prompt_key is not None else 0.0  # of the prompt: the same under every seed
-        self.survival = survival(model.rates(request.category, request.n_prompt, request.temperature, ease), draft_length)
+        isl = request.isl or request.n_prompt
+        self.scale = isl / request.n_prompt
+        self.expert_share = model.target.expert_share.get(request.category, 1.0)
+        self.survival = survival(model.rates(request.category, isl, request.temperature, ease, draft_length), draft_length)
         self.share = model.draft_probability(request.category)
         own_end = None if request.ignore_eos else model.answers.draw(random.Random(f"{seed}:{key}:answer"))
         self.ends_at = own_end if own_end is not None and own_end <= request.max_tokens else None
@@ -150,6 +154,14 @@ class SimEngine:
         self._waiting: deque[_Live] = deque()
         self._known: set[int] = set()
         self._plan: list[_Share] | None = None
+
+    @property
+    def tokens_by_expert_share(self) -> dict[float, int]:
+        """Of the step that runs: tokens, by the share of the experts that they choose from."""
+        found: dict[float, int] = {}
+        for share in self._plan or ():
+            found[share.live.expert_share] = found.get(share.live.expert_share, 0) + share.tokens
+        return found
 
     def submit(self, request: SimRequest, now_s: float) -> None:
         """Queues a request; it can enter with the next step. Raises ``ValueError`` for one that could never be served."""
@@ -261,21 +273,31 @@ class SimEngine:
         return freed
 
     def _work_of(self, plan: Iterable[_Share]) -> StepWork:
-        requests = verified = context = pairs = prefill = prefill_context = prefill_pairs = 0
+        """Prompt tokens as the model counts them."""
+        requests = verified = context = pairs = prefill = prefill_context = prefill_pairs = sampling = 0
+        tokens, chosen_from = 0, 0.0
         for share in plan:
-            reach = share.live.computed + share.tokens
+            scale = share.live.scale
+            reach = round((share.live.computed + share.tokens) * scale)
+            tokens += share.tokens
+            chosen_from += share.tokens * share.live.expert_share
             if share.decode:
                 requests += 1
                 verified += share.tokens
                 context += reach
                 pairs += share.tokens * reach
+                sampling += share.live.request.temperature > 0
             else:
-                prefill += share.tokens
+                new = round(share.tokens * scale)
+                prefill += new
                 prefill_context += reach
-                prefill_pairs += share.tokens * (share.live.computed + reach) // 2
+                prefill_pairs += new * (2 * reach - new) // 2
         drafting = requests if self.draft_length else 0
         passes = self.model.draft_passes(self.draft_length) if drafting else 0
-        return StepWork(requests, verified, context, pairs, prefill, prefill_context, prefill_pairs, passes, drafting)
+        sampling, expert_share = (sampling if drafting else 0), (chosen_from / tokens if tokens else 1.0)
+        return StepWork(
+            requests, verified, context, pairs, prefill, prefill_context, prefill_pairs, passes, drafting, sampling, expert_share
+        )
 
     def _advance(self, share: _Share) -> Emission | None:
         live = share.live

@@ -2,15 +2,15 @@
 
 Run as ``python -m specsweep.client.sim.fit`` after a change of ``fit_data.yaml``; it writes ``presets/*.yaml``. Acceptance is solved exactly
 (one number printed, one rate), costs by robust least squares of relative errors over the few parameters that the data names as free. What could
-not be matched stays in the preset as its error, observation by observation, and what was never fitted (speedups at temperature 1, measured
-speedups of Table 10) is compared all the same: there a preset can be wrong, and is.
+not be matched stays in the preset as its error, observation by observation, and what was never fitted (measured speedups of
+Table 10) is compared all the same: there a preset can be wrong, and is.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from specsweep.client.sim.model import PRESET_FOLDER, SimModel, load_model
 
 DATA = Path(__file__).with_name("fit_data.yaml")
 TABLE_10 = {"batch_size": 16, "draft_length": 3}
-TIERS_LIKE = {"low_entropy": "coding", "mixed": "reasoning", "high_entropy": "writing"}  # where no AL by tier is printed
+TIERS_LIKE = {"low_entropy": "coding", "high_entropy": "writing"}  # where no AL by tier is printed
+AT_TEMPERATURE_1 = "speedup_t1"
 OUTLIER = 0.02  # relative error from which an observation loses its pull: printed numbers that contradict each other are not averaged
 HEADER = "# Written by `python -m specsweep.client.sim.fit` from fit_data.yaml. What follows from it holds by construction.\n"
 
@@ -38,11 +39,24 @@ def fit_presets(data: Mapping[str, Any]) -> dict[str, Preset]:
 
 def _fit(name: str, spec: Mapping[str, Any], data: Mapping[str, Any]) -> Preset:
     preset: Preset = {"name": name, "about": spec["about"], "hardware": dict(spec["hardware"]), "target": dict(spec["target"])}
-    preset["drafters"] = {d: acceptance_fields(arm, data) | arm["cost"] for d, arm in spec["drafters"].items()}
+    preset["drafters"] = {d: acceptance_fields(arm, data, data["long_draft"].get(d, 1.0)) | arm["cost"] for d, arm in spec["drafters"].items()}
+    for drafter, arm in spec["drafters"].items():
+        _specbench(preset["drafters"], drafter, arm, data["long_draft"].get(drafter, 1.0))
     free = dict(spec.get("free", {}))
     for drafter, arm in spec["drafters"].items():
         free |= {f"drafters.{drafter}.{field}": bounds for field, bounds in arm.get("free", {}).items()}
-    _search(preset, free, spec, data)
+    if "engine_factor" in spec:
+        preset["engine_factor"] = dict(spec["engine_factor"])
+    _search(preset, free, spec, data, lambda kind: kind != AT_TEMPERATURE_1)
+    sampling = {f"drafters.{drafter}.sampling_overhead_ms": [0.0, 100.0] for drafter, arm in spec["drafters"].items() if 1 in arm["speedup"]}
+    if sampling:  # on its own: these figures say nothing about a greedy step
+        set_parameters(preset, dict.fromkeys(sampling, 1.0))
+        _search(preset, sampling, spec, data, lambda kind: kind == AT_TEMPERATURE_1)
+        free |= sampling
+    for drafter, arm in spec["drafters"].items():
+        if "random" in arm:
+            preset["drafters"][drafter]["rates"]["random"] = [random_rate(preset, drafter, arm["random"])]
+    preset["drafters"] |= {name: _head(preset["drafters"]["eagle3"], head, data) for name, head in spec.get("heads", {}).items()}
     preset["fit"] = _report(preset, sorted(free), spec, data)
     return preset
 
@@ -56,7 +70,12 @@ def rate_for(al: float, draft_length: int) -> float:
     return round(float(found), 5)
 
 
-def acceptance_fields(arm: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def positions(rate: float, beyond: float) -> list[float]:
+    """Rates by position: the same for as many as are printed, then times ``beyond``."""
+    return [rate] if beyond == 1.0 else [rate, rate, rate, round(rate * beyond, 5)]
+
+
+def acceptance_fields(arm: Mapping[str, Any], data: Mapping[str, Any], beyond: float = 1.0) -> dict[str, Any]:
     """The model file's fields of acceptance from what is printed of a drafter."""
     draft_length = data["qualitative"]["draft_length"]
     lengths = {DEFAULT: sum(arm["al"].values()) / len(arm["al"]), **arm["al"]}
@@ -65,21 +84,82 @@ def acceptance_fields(arm: Mapping[str, Any], data: Mapping[str, Any]) -> dict[s
         rate = data["ngram_rate"]
         per_draft = acceptance_length((rate,), draft_length) - 1
         fields = {"rates": {DEFAULT: [rate]}, "draft_share": {c: round((al - 1) / per_draft, 5) for c, al in lengths.items()}}
-        fields["draft_share"] |= {tier: fields["draft_share"][c] for tier, c in TIERS_LIKE.items()}
+        share = fields["draft_share"] = {**fields["draft_share"], **{tier: fields["draft_share"][c] for tier, c in TIERS_LIKE.items()}}
+        share["mixed"] = round((share["low_entropy"] + share["high_entropy"]) / 2, 5)
     else:
-        fields = {"rates": {c: [rate_for(al, draft_length)] for c, al in lengths.items()}}
-        fields["rates"] |= _tiers(arm, fields["rates"], draft_length)
+        fields = {"rates": {c: positions(rate_for(al, draft_length), beyond) for c, al in lengths.items()}}
+        fields["rates"] |= _tiers(arm, fields["rates"], draft_length, beyond)
+    if "isl_factor" in arm:
+        fields["isl_factor"] = dict(arm["isl_factor"])
+    if "trees" in arm:
+        fields["trees"] = {k: tree_factors(fields["rates"], arm["al"], printed) for k, printed in arm["trees"].items()}
     if 1 in arm["mean_al"]:
         fields["temperature_factor"] = {0: 1.0, 1: _temperature_factor(arm, fields, draft_length)}
     return fields
 
 
-def _tiers(arm: Mapping[str, Any], rates: Mapping[str, list[float]], draft_length: int) -> dict[str, Any]:
+def _tiers(arm: Mapping[str, Any], rates: Mapping[str, list[float]], draft_length: int, beyond: float) -> dict[str, Any]:
     if "tiers" not in arm:
-        return {tier: list(rates[category]) for tier, category in TIERS_LIKE.items()}
-    tiers = {tier: {isl: [rate_for(al, draft_length)] for isl, al in by_isl.items()} for tier, by_isl in arm["tiers"].items()}
+        found: dict[str, Any] = {tier: list(rates[category]) for tier, category in TIERS_LIKE.items()}
+        found["mixed"] = positions(round((found["low_entropy"][0] + found["high_entropy"][0]) / 2, 5), beyond)
+        for tier, factors in arm.get("tier_isl", {}).items():
+            found[tier] = {isl: [round(rate * factor, 5) for rate in found[tier]] for isl, factor in factors.items()}
+        return found
+    tiers = {tier: {isl: positions(rate_for(al, draft_length), beyond) for isl, al in v.items()} for tier, v in arm["tiers"].items()}
     low, high = tiers["low_entropy"], tiers["high_entropy"]
-    return {**tiers, "mixed": {isl: [round((low[isl][0] + high[isl][0]) / 2, 5)] for isl in low}}
+    return {**tiers, "mixed": {isl: positions(round((low[isl][0] + high[isl][0]) / 2, 5), beyond) for isl in low}}
+
+
+def tree_factors(rates: Mapping[str, list[float]], domains: Iterable[str], printed: Mapping[int, float]) -> list[float]:
+    """What a tree multiplies the chain's rates by, position by position: one factor for the positions between two printed draft lengths,
+    solved so that the mean AL over the domains is the printed one."""
+    factors: list[float] = []
+    names = list(domains)
+    for draft_length, al in sorted(printed.items()):
+        new = draft_length - len(factors)
+
+        def mean_al(factor: float, length: int = draft_length, new: int = new) -> float:
+            tried = [*factors, *[factor] * new]
+            return sum(_tree_al(rates[c], tried, length) for c in names) / len(names)
+
+        factors += [round(float(brentq(lambda factor, al=al, f=mean_al: f(factor) - al, 0.1, 10.0)), 5)] * new
+    return factors
+
+
+def _tree_al(chain: list[float], factors: list[float], draft_length: int) -> float:
+    padded = chain + chain[-1:] * (len(factors) - len(chain))
+    return acceptance_length(tuple(min(a * b, 1.0) for a, b in zip(padded, factors, strict=False)), draft_length)
+
+
+def _specbench(drafters: Preset, drafter: str, arm: Mapping[str, Any], beyond: float) -> None:
+    """On SpecBench another AL than on SPEED-Bench, given by another drafter's."""
+    length = arm.get("specbench_draft_length", 0)
+    for category, (other, of, times) in arm.get("specbench", {}).items():
+        wanted = times * acceptance_length(tuple(drafters[other]["rates"][of]), length)
+        rate = brentq(lambda r, wanted=wanted: acceptance_length(tuple(positions(r, beyond)), length) - wanted, 0.0, 1.0)
+        drafters[drafter]["rates"][f"specbench/{category}"] = positions(round(float(rate), 5), beyond)
+
+
+def random_rate(preset: Preset, drafter: str, at: Mapping[str, Any]) -> float:
+    """The rate on random tokens that gives the printed mean gain in output TPS over real prompts, their own routing included."""
+    content = {key: value for key, value in preset.items() if key != "fit"}
+    model, isl, length = load_model(content, drafter), at["isl"], at["draft_length"]
+    real = model.acceptance_length(at["like"], isl, length)
+    steps = [[model.decode_step_s(b, isl, length, c) for c in (at["like"], "random")] for b in at["batch_sizes"]]
+    faster = sum(with_texts / with_random for with_texts, with_random in steps) / len(steps)
+    scale = model.rates(at["like"], isl)[0] / model.rates(at["like"], 1)[0]  # what the prompt's length does to any rate
+    return round(rate_for(real * at["gain"] / faster, length) / scale, 3)
+
+
+def _head(base: Mapping[str, Any], head: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Another head of the cost of ``base``: how it falls off over the prompt's length, or what it loses by domain."""
+    found: dict[str, Any] = {"like": "eagle3", "isl_factor": dict(head["isl_factor"])}
+    rates, beyond, length = base["rates"], data["long_draft"]["eagle3"], data["qualitative"]["draft_length"]
+    low = rates["low_entropy"]
+    found["rates"] = {"low_entropy": list(low[min(low)] if isinstance(low, Mapping) else low)}
+    for domain, loss in head.get("al_loss", {}).items():
+        found["rates"][domain] = positions(rate_for((1 - loss) * acceptance_length(tuple(rates[domain]), length), length), beyond)
+    return found
 
 
 def _temperature_factor(arm: Mapping[str, Any], fields: Mapping[str, Any], draft_length: int) -> float:
@@ -99,19 +179,22 @@ def _temperature_factor(arm: Mapping[str, Any], fields: Mapping[str, Any], draft
 # --- costs ---------------------------------------------------------------------------------------------------------------------
 
 
-def _search(preset: Preset, free: Mapping[str, list[float]], spec: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Sets the free parameters of ``preset`` to the robust least squares of log(preset / printed), rounded to four digits."""
+def _search(
+    preset: Preset, free: Mapping[str, list[float]], spec: Mapping[str, Any], data: Mapping[str, Any], wanted: Callable[[str], bool]
+) -> None:
+    """Sets the free parameters of ``preset`` to the robust least squares of log(preset / printed) over the observations of the ``wanted``
+    kinds, rounded to four digits."""
     names = sorted(free)
     low, high = np.array([free[name] for name in names]).T
 
     def residuals(values: np.ndarray) -> list[float]:
         set_parameters(preset, dict(zip(names, values, strict=True)))
-        return [math.log(mine / printed) for _, _, printed, mine in _fitted(preset, spec, data)]
+        return [math.log(mine / printed) for kind, _, printed, mine in _fitted(preset, spec, data) if wanted(kind)]
 
     start = np.clip([parameter(preset, name) for name in names], low + 1e-6, high - 1e-6)
     scale = np.maximum(start, 0.1)
     found = least_squares(residuals, start, bounds=(low, high), x_scale=scale, loss="cauchy", f_scale=OUTLIER)
-    set_parameters(preset, {name: float(f"{value:.4g}") for name, value in zip(names, found.x, strict=True)})
+    set_parameters(preset, {name: round(float(f"{value:.4g}"), 6) for name, value in zip(names, found.x, strict=True)})
 
 
 def parameter(preset: Mapping[str, Any], name: str) -> float:
@@ -143,6 +226,8 @@ def _fitted(preset: Preset, spec: Mapping[str, Any], data: Mapping[str, Any]) ->
         arm = spec["drafters"][drafter]
         found += _step_times(drafter, model, arm.get("step_ms", {}), TABLE_10["draft_length"])
         found.append(("speedup", f"{drafter}, temperature 0", arm["speedup"][0], _speedup(base, model, arm, data, 0)))
+        if 1 in arm["speedup"]:
+            found.append((AT_TEMPERATURE_1, f"{drafter}, temperature 1", arm["speedup"][1], _speedup(base, model, arm, data, 1)))
         if "best_draft_length" in arm:
             found += _best_draft_length(drafter, model, arm["best_draft_length"])
     return found
@@ -153,8 +238,6 @@ def _not_fitted(preset: Preset, spec: Mapping[str, Any], data: Mapping[str, Any]
     found = []
     for drafter, model in arms.items():
         arm = spec["drafters"][drafter]
-        if 1 in arm["speedup"]:
-            found.append(("speedup_t1", f"{drafter}, temperature 1", arm["speedup"][1], _speedup(base, model, arm, data, 1)))
         for tier, printed in arm.get("proxy", {}).items():
             for isl, value in printed.items():
                 al = model.acceptance_length(tier, isl, TABLE_10["draft_length"])
@@ -169,10 +252,11 @@ def _step_times(drafter: str, model: SimModel, printed: Mapping[int, float], dra
 
 
 def _speedup(base: SimModel, model: SimModel, arm: Mapping[str, Any], data: Mapping[str, Any], temperature: float) -> float:
+    """AL × step time without / step time with the drafter."""
     at = data["qualitative"]
     al = _mean_al(model, arm, data, temperature)
     batch, context = at["batch_size"], at["context"]
-    return al * base.decode_step_s(batch, context) / model.decode_step_s(batch, context, at["draft_length"], DEFAULT)
+    return al * base.decode_step_s(batch, context) / model.decode_step_s(batch, context, at["draft_length"], DEFAULT, temperature)
 
 
 def _mean_al(model: SimModel, arm: Mapping[str, Any], data: Mapping[str, Any], temperature: float) -> float:

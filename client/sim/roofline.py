@@ -13,9 +13,10 @@ Efficiencies are shares of the hardware's peak that are reached; they and the ov
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from specsweep.client.sim.settings import ModelError, Section
+from specsweep.client.sim.settings import ModelError, Section, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class StepWork:
     prefill_pairs: int = 0  # prefill query tokens × their contexts
     draft_passes: int = 0  # one after the other, each for the whole batch
     drafting_requests: int = 0
+    sampling_requests: int = 0  # of the drafting ones: at a temperature above 0
+    expert_share: float = 1.0  # of the experts that the step's tokens choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Target:
     prefill_efficiency: float = 1.0  # of the large matrices of a prefill
     overhead: float = 0.0
     overhead_per_token: float = 0.0
+    overhead_per_request: float = 0.0
+    expert_share: Mapping[str, float] = field(default_factory=dict)  # of a category's tokens: the share of the experts that they choose from
 
     def touched(self, work: StepWork) -> float:
         """The share of the routed experts that a step's tokens need: uniform routing, independent but for ``routing_reuse``."""
@@ -68,7 +73,8 @@ class Target:
             return 0.0
         drafts = work.verified_tokens - work.decode_requests
         tokens = work.decode_requests + drafts * (1.0 - self.routing_reuse) + work.prefill_tokens
-        return float(1.0 - (1.0 - self.experts_per_token / self.expert_count) ** tokens)
+        count = max(self.expert_count * work.expert_share, self.experts_per_token)
+        return float(1.0 - (1.0 - self.experts_per_token / count) ** tokens) * count / self.expert_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class DraftCost:
     flops_per_token: float = 0.0
     kv_efficiency: float = 1.0
     pass_overhead: float = 0.0
+    sampling_overhead: float = 0.0  # of every step that drafts at a temperature above 0: rejection sampling over whole distributions
     step_overhead: float = 0.0  # of every step that has anybody to draft for, e.g. a look-up on the host
     passes_per_step: int | None = None  # None: one per draft token
 
@@ -96,7 +103,8 @@ def step_seconds(work: StepWork, hardware: Hardware, target: Target, draft: Draf
     prefill_flops = work.prefill_tokens * target.flops_per_token + work.prefill_pairs * target.flops_per_pair
     arithmetic = (decode_flops / target.compute_efficiency + prefill_flops / target.prefill_efficiency) / hardware.compute
     body = max(memory / hardware.bandwidth, arithmetic)
-    return body + target.overhead + target.overhead_per_token * work.verified_tokens + _draft_seconds(work, hardware, target, draft)
+    overhead = target.overhead + target.overhead_per_token * work.verified_tokens + target.overhead_per_request * work.decode_requests
+    return body + overhead + _draft_seconds(work, hardware, target, draft)
 
 
 def _draft_seconds(work: StepWork, hardware: Hardware, target: Target, draft: DraftCost) -> float:
@@ -107,6 +115,7 @@ def _draft_seconds(work: StepWork, hardware: Hardware, target: Target, draft: Dr
     memory = draft.weights / target.bandwidth_efficiency + work.context_tokens * draft.kv_per_token / draft.kv_efficiency
     arithmetic = work.drafting_requests * draft.flops_per_token / (hardware.compute * target.compute_efficiency)
     one_pass = max(memory / hardware.bandwidth, arithmetic) + draft.pass_overhead
+    seconds += draft.sampling_overhead if work.sampling_requests else 0.0
     return seconds + draft.step_overhead + work.draft_passes * one_pass
 
 
@@ -145,6 +154,11 @@ def read_target(section: Section) -> Target:
         prefill_efficiency=section.number("prefill_efficiency", 1.0, above=True, high=1),
         overhead=section.number("overhead_ms", 0.0) / 1e3,
         overhead_per_token=section.number("overhead_us_per_token", 0.0) / 1e6,
+        overhead_per_request=section.number("overhead_us_per_request", 0.0) / 1e6,
+        expert_share={
+            str(c): number(v, f"{section.name_of('expert_share')}.{c}", above=True, high=1)
+            for c, v in section.entries("expert_share", {}).items()
+        },
     )
     section.finish()
     return found
@@ -160,6 +174,7 @@ def read_draft_cost(section: Section) -> DraftCost:
         flops_per_token=section.number("gflop_per_token", 0.0) * 1e9,
         kv_efficiency=section.number("kv_efficiency", 1.0, above=True, high=1),
         pass_overhead=section.number("pass_overhead_ms", 0.0) / 1e3,
+        sampling_overhead=section.number("sampling_overhead_ms", 0.0) / 1e3,
         step_overhead=section.number("step_overhead_ms", 0.0) / 1e3,
         passes_per_step=passes,
     )

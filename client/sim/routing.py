@@ -1,9 +1,8 @@
 """The routing of a simulated mixture of experts, and the recorder that SGLang has for it.
 
-What is simulated is the null model: every token of every layer picks its experts uniformly and independently, without replacement.
-Prompts make no difference to it. Real routing is less even, and less still for tokens that no text holds; but by how much is what a
-capture is to find out, so to put a number on it here would be an invention. The simulator shows that a capture works, and what uniform
-routing would look like beside it.
+Every token of every layer picks its experts uniformly and independently, without replacement, from a share of them: all, unless the
+model says otherwise of the prompt's category. A preset may so leave a quarter of the experts out for random tokens, as the paper's text
+has it; which ones differs by layer. Real routing is less even. The simulator shows that a capture works, and what such routing looks like.
 
 A step only notes how many tokens it held; the draws are made when a dump is asked for, off the clock of the steps.
 """
@@ -11,7 +10,7 @@ A step only notes how many tokens it held; the draws are made when a dump is ask
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,17 @@ class Mixture:
     top_k: int
 
 
-def draw(mixture: Mixture, tokens: int, rng: np.random.Generator) -> Counts:
-    """``[layer, expert]``: how many of ``tokens`` tokens each expert got, each token ``top_k`` different ones, all choices equally likely."""
+def draw(mixture: Mixture, tokens: int, rng: np.random.Generator, *, share: float = 1.0) -> Counts:
+    """``[layer, expert]``: how many of ``tokens`` tokens each expert got, each token ``top_k`` different ones, all choices equally likely.
+
+    ``share``: of the experts of each layer that are chosen from at all; the same ones in every call."""
+    within = max(round(mixture.experts * share), mixture.top_k)
     found = np.zeros((mixture.layers, mixture.experts), np.int32)
     for layer in range(mixture.layers):
         for start in range(0, tokens, _CHUNK):
-            chosen = _subsets(mixture.experts, mixture.top_k, min(_CHUNK, tokens - start), rng)
+            chosen = _subsets(within, mixture.top_k, min(_CHUNK, tokens - start), rng)
+            if within < mixture.experts:
+                chosen = np.random.default_rng(layer).permutation(mixture.experts)[chosen]
             found[layer] += np.bincount(chosen.ravel(), minlength=mixture.experts).astype(np.int32)
     return found
 
@@ -60,11 +64,13 @@ class Recorder:
         self._mixture, self._folder, self._clock = mixture, folder, clock
         self._rng = np.random.default_rng(seed)
         self._recording = False
-        self._passes: list[tuple[int, int]] = []  # number and tokens
+        self._passes: list[tuple[int, Mapping[float, int]]] = []  # number, and tokens by the share of experts that they choose from
 
-    def step(self, number: int, tokens: int) -> None:
-        if self._recording and tokens:
-            self._passes.append((number, tokens))
+    def step(self, number: int, tokens: int | Mapping[float, int]) -> None:
+        """``tokens`` of a step; where they do not all choose from all experts, by the share that they choose from."""
+        shares = {1.0: tokens} if isinstance(tokens, int) else dict(tokens)
+        if self._recording and any(shares.values()):
+            self._passes.append((number, shares))
 
     def order(self, path: str) -> str | None:
         """Obeys, and gives SGLang's answer; None for a path that is none of the recorder's."""
@@ -79,6 +85,12 @@ class Recorder:
         self._recording = name == "start"
         return f"{name.capitalize()} recording the expert distribution.\n"
 
+    def _counts(self, tokens: Mapping[float, int]) -> Counts:
+        found = np.zeros((self._mixture.layers, self._mixture.experts), np.int32)
+        for share, n in tokens.items():
+            found += draw(self._mixture, n, self._rng, share=share)
+        return found
+
     def _dump(self) -> None:
         mixture = self._mixture
         records = [
@@ -86,7 +98,7 @@ class Recorder:
                 "forward_pass_id": number,
                 "rank": 0,
                 "gatherer_key": "primary",
-                "global_physical_count": Tensor.of(draw(mixture, tokens, self._rng)),
+                "global_physical_count": Tensor.of(self._counts(tokens)),
             }
             for number, tokens in self._passes
         ]

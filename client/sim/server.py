@@ -211,7 +211,8 @@ class Host:
         self.ended = asyncio.Event()
         self.exit_code = 0
         self._date = (0, "")
-        categories = json.loads(settings.prompts.read_text("utf-8")) if settings.prompts is not None else {}
+        known = json.loads(settings.prompts.read_text("utf-8")) if settings.prompts is not None else {}
+        facts = {key: value if isinstance(value, dict) else {"category": value} for key, value in known.items()}
         self._log = TruthLog(settings.truth_log, {"dialect": settings.dialect, "model": str(settings.served.model)})
         self._ticker: Ticker | None = None
         self.service = Service(
@@ -220,7 +221,8 @@ class Host:
             clock_ns=time.monotonic_ns,
             unix_ns=time.time_ns() - time.monotonic_ns(),
             log=self._log,
-            categories=categories,
+            categories={key: str(fact["category"]) for key, fact in facts.items()},
+            length_ratios={key: float(fact["length_ratio"]) for key, fact in facts.items() if "length_ratio" in fact},
             died=self._died,
             soon=loop.call_soon,
         )

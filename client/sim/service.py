@@ -73,6 +73,7 @@ class Service:
         unix_ns: int,
         log: TruthLog,
         categories: Mapping[str, str] | None = None,
+        length_ratios: Mapping[str, float] | None = None,
         died: Callable[[bool], None],
         soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
@@ -85,6 +86,7 @@ class Service:
         self._clock_ns, self._unix_ns = clock_ns, unix_ns  # Unix time at the clock's zero
         self._log = log
         self._categories = dict(categories or {})
+        self._length_ratios = dict(length_ratios or {})  # prompt key → tokens as the model counts them, for each that is served
         self._died = died
         self._soon = soon
         self._leaving: deque[Emission] = deque()  # of the step that has ended
@@ -127,6 +129,7 @@ class Service:
                 n_cached=answer.n_cached,
                 ignore_eos=asked.ignore_eos,
                 prompt_key=answer.seed if asked.prompt else None,
+                isl=max(1, round(asked.n_prompt * self._length_ratios.get(stream.truth.key, 1.0))),
             ),
             now_ns / 1e9,
         )
@@ -177,8 +180,7 @@ class Service:
 
     def _end_step(self) -> None:
         if self.recorder is not None:
-            work = self.engine.work
-            self.recorder.step(self.engine.step, work.prefill_tokens + work.verified_tokens)
+            self.recorder.step(self.engine.step, self.engine.tokens_by_expert_share)
         self._leaving.extend(self.engine.end_step())
         self._leave_some()
 
@@ -324,6 +326,7 @@ class Service:
             "fit": dict(model.fit),
             "speedup": self.settings.speedup,
             "seed": self.settings.seed,
+            **({"counter": True} if self.settings.counter else {}),
             **({"experts_per_token": model.target.experts_per_token} if self.recorder is not None else {}),
         }
 

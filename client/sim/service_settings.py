@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specsweep.client.sim.engine import Limits, SimEngine
-from specsweep.client.sim.model import NO_DRAFTER, load_model
+from specsweep.client.sim.model import NO_DRAFTER, SimModel, load_model
 from specsweep.client.sim.settings import ModelError, Section
 from specsweep.client.sim.troubles import Troubles, read_troubles
 from specsweep.client.sim.wire import WIRES, Served, Wire, wire
@@ -32,6 +32,9 @@ class ServiceSettings:
     troubles: Troubles
     seed: int = 0
     speedup: float = 1.0
+    head: str = ""
+    topk: int | None = None
+    counter: bool = False  # every effect of the model turned round
     prompts: Path | None = None
     truth_log: Path | None = None
     expert_layers: int = 0  # whose routing the recorder records; 0: it was not asked for
@@ -40,10 +43,14 @@ class ServiceSettings:
     def wire(self) -> Wire:
         return wire(self.dialect, self.served)
 
+    def arm(self) -> SimModel:
+        """The model of target and drafter. ``head`` names the drafter in the model's file; its method else."""
+        return load_model(self.model, self.head or self.served.drafter, topk=self.topk, dialect=self.dialect, counter=self.counter)
+
     def engine(self) -> SimEngine:
         served = self.served
         return SimEngine(
-            load_model(self.model, served.drafter),
+            self.arm(),
             draft_length=served.draft_length,
             limits=self.limits,
             seed=self.seed,
@@ -54,7 +61,7 @@ class ServiceSettings:
         """SGLang's expert recorder, if it was asked for. Raises :class:`ModelError` for a model without experts."""
         if not self.expert_layers:
             return None
-        target = load_model(self.model, self.served.drafter).target
+        target = self.arm().target
         if not target.expert_count:
             raise ModelError(f"expert_layers={self.expert_layers}: the model is dense; take one whose target has an expert_count")
         from specsweep.client.sim.routing import Mixture, Recorder  # with NumPy, which a plan does without
@@ -108,6 +115,9 @@ def read_service(value: Mapping[str, Any], *, folder: Path = Path()) -> ServiceS
         troubles=troubles,
         seed=section.integer("seed", 0),
         speedup=section.number("speedup", 1.0, above=True),
+        head=section.text("head", ""),
+        topk=section.integer("topk", 0) or None,
+        counter=bool(section.raw("counter", False)),
         prompts=folder / prompts if prompts else None,
         truth_log=folder / log if log else None,
         expert_layers=expert_layers,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.prompts import Prompt, PromptSet, check_prompts, load_prompts, shortest_text, workload_hash
+from specsweep.client.workload.errors import NotPreparedError, WorkloadError
+from specsweep.client.workload.prompts import Prompt, PromptSet, check_prompts, load_prompts, shortest_text, task_names, workload_hash
 from specsweep.client.workload.tokenizer import TargetTokenizer, load_tokenizer
 
 __all__ = [
+    "NotPreparedError",
     "Prompt",
     "PromptSet",
     "TargetTokenizer",
@@ -15,5 +16,6 @@ __all__ = [
     "load_prompts",
     "load_tokenizer",
     "shortest_text",
+    "task_names",
     "workload_hash",
 ]

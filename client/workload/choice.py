@@ -10,13 +10,14 @@ from typing import Protocol, TypeVar
 from specsweep.client.workload.asked import AS_LISTED, ROUND_ROBIN, Asked
 from specsweep.client.workload.documents import NATURAL, Corpus, Document, corpus, documents
 from specsweep.client.workload.errors import WorkloadError
+from specsweep.client.workload.labels import having
 
 Chosen = list[tuple[Corpus, Document]]  # each with the corpus that it is from
 
 
 def chosen(asked: Asked, isl: int) -> tuple[Chosen, Chosen]:
     """Measured and ramp-up documents. Raises :class:`WorkloadError` naming the field if there are too few, or none of a category."""
-    source = corpus(asked.corpus, isl, asked.data)
+    source = asked.source(isl)
     found = _wanted(documents(source, isl), asked)
     drawn = _drawn(found, asked)
     if asked.ramp_corpus:
@@ -24,12 +25,12 @@ def chosen(asked: Asked, isl: int) -> tuple[Chosen, Chosen]:
         main, ramp = [d for d in drawn if not d.ramp], _drawn(there, asked)
     elif all(d.ramp is None for d in drawn):
         others, wanted = source, asked.prompts + asked.ramp_prompts
-        _enough("workload.prompts + workload.ramp_prompts", wanted, len(drawn), asked.corpus)
+        _enough("workload.prompts + workload.ramp_prompts", wanted, len(drawn), asked.name)
         main, ramp = drawn[: asked.prompts], drawn[asked.prompts :]
     else:
         others, main, ramp = source, [d for d in drawn if not d.ramp], [d for d in drawn if d.ramp]
-    _enough("workload.prompts", asked.prompts, len(main), asked.corpus)
-    _enough("workload.ramp_prompts", asked.ramp_prompts, len(ramp), asked.ramp_corpus or asked.corpus)
+    _enough("workload.prompts", asked.prompts, len(main), asked.name)
+    _enough("workload.ramp_prompts", asked.ramp_prompts, len(ramp), asked.ramp_corpus or asked.name)
     main, ramp = main[: asked.prompts], ramp[: asked.ramp_prompts]
     _refuse_repeats([*main, *ramp])
     if both := {d.doc_id for d in main} & {d.doc_id for d in ramp}:
@@ -51,17 +52,7 @@ def _of_ramp(asked: Asked, isl: int) -> tuple[Corpus, list[Document]]:
 def _wanted(found: Sequence[Document], asked: Asked) -> list[Document]:
     if not found:
         raise WorkloadError(f"workload.corpus={asked.corpus!r}: it has no prompts; give a file that has some")
-    for name, wanted in asked.labels.items():
-        known = {getattr(d, name) for d in found}
-        for value in wanted:
-            if value not in known:
-                there = ", ".join(sorted(filter(None, known))) or "none"
-                raise WorkloadError(f"workload.{name}={value!r} is not in {asked.corpus}; it has {there}")
-    kept = [d for d in found if all(getattr(d, name) in wanted for name, wanted in asked.labels.items())]
-    if not kept:
-        words = ", ".join(f"workload.{name}={'|'.join(wanted)}" for name, wanted in asked.labels.items())
-        raise WorkloadError(f"no prompt of {asked.corpus} has all of {words}")
-    return kept
+    return having(found, asked.labels, of=asked.corpus, field="workload.")
 
 
 def _drawn(found: Sequence[Document], asked: Asked) -> list[Document]:

@@ -8,6 +8,7 @@
 * ``speed/qualitative``, ``speed/throughput``: SPEED-Bench as ``specsweep data prepare`` leaves it below ``workload.data``. Of the
   throughput buckets the one of the wanted ISL is taken as it is; for any other ISL texts are cut from the next longer one.
 * ``tasks``: the three built-in tasks of ``llama-spec-bench`` (texts of our own).
+* nothing, where ``workload.prompt`` is the prompt itself (:func:`inline`).
 * a path: a Parquet file (or a folder of them) in SPEED-Bench's columns, or JSON lines, one prompt a line: ``prompt_id``, ``category``,
   ``text``, and optionally ``turns`` (what the user says later), ``sub_category``, ``difficulty``, ``source`` and ``answer_start`` (the
   begun answer). Lines may be gzipped (``.gz``). Lines with ``question_id`` or ``prompt`` instead are read as MT-Bench's and SpecBench's
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specsweep.client.workload import buckets
-from specsweep.client.workload.errors import WorkloadError
+from specsweep.client.workload.errors import NotPreparedError, WorkloadError
 
 if TYPE_CHECKING:
     from specsweep.client.workload.rows import Row
@@ -42,6 +43,7 @@ _BUILTIN = Path(__file__).parent / "tasks"
 _TIERS = {"low": "low", "low_entropy": "low", "mixed": "mixed", "high": "high", "high_entropy": "high"}
 _SHORT_REACH, _LONG_REACH = 1080, 8300  # o200k tokens that every document of a tier's short, and long, file has at least
 TASKS = "tasks"  # of llama-spec-bench
+INLINE = "inline prompt"
 KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput, tasks or the path of a file"
 _TEXTS = ("prompt_id", "category", "text")
 _OPTIONAL_TEXTS = ("answer_start", "sub_category", "difficulty", "source")
@@ -62,6 +64,7 @@ class Document:
     difficulty: str = ""
     source: str = ""
     max_tokens: int | None = None  # of its answer; None: the workload's
+    name: str = ""  # of a task, where it has one beside its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Corpus:
     path: Path
     sha256: str
     bucket: int | None = None  # o200k tokens that the texts were brought to before
+    text: str = ""  # of a corpus that is one prompt and no file
 
     def as_it_is(self, isl: int) -> bool:
         """Whether texts are sent unchanged: at their natural length, or out of a bucket of that size."""
@@ -95,6 +99,11 @@ def corpus(name: str, isl: int = NATURAL, data: str = DATA) -> Corpus:
         return Corpus(name, None, _BUILTIN, _sha256(name, *sorted(_BUILTIN.glob("*.txt"))))
     path = Path(name).expanduser()
     return Corpus(name, None, path, _sha256(name, path))
+
+
+def inline(prompt: str) -> Corpus:
+    """A prompt that stands in the workload's own settings, as a corpus of one."""
+    return Corpus(INLINE, None, Path(), hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(), text=prompt)
 
 
 def documents(of: Corpus, isl: int = NATURAL) -> tuple[Document, ...]:
@@ -139,7 +148,7 @@ def _prepared(name: str, isl: int, data: Path) -> tuple[Path, int | None]:
         if folder.name[len("throughput_") : -1].isdigit() and (folder / "test.parquet").is_file()
     )
     if not there:
-        raise WorkloadError(
+        raise NotPreparedError(
             f"workload.corpus={name!r}: {data} holds no prepared bucket; make one with `specsweep data prepare throughput_1k`, or set workload.data"
         )
     bucket, path = next((found for found in there if found[0] >= isl > NATURAL), there[-1])
@@ -149,6 +158,8 @@ def _prepared(name: str, isl: int, data: Path) -> tuple[Path, int | None]:
 @cache
 def _documents(of: Corpus) -> tuple[Document, ...]:
     # Keyed by the content's hash, which is part of Corpus.
+    if of.text:
+        return _of_tasks(prompt=of.text)
     if of.name == TASKS:
         return _of_tasks(builtin=())
     if of.path.is_dir() or of.path.suffix == ".parquet":
@@ -192,7 +203,7 @@ def _of_rows(of: Corpus) -> tuple[Document, ...]:
 def _of_tasks(**source: Any) -> tuple[Document, ...]:
     from specsweep.client.workload.question_files import read_tasks
 
-    return tuple(dataclasses.replace(_of_row(task.row), max_tokens=task.max_tokens) for task in read_tasks(**source))
+    return tuple(dataclasses.replace(_of_row(task.row), max_tokens=task.max_tokens, name=task.name) for task in read_tasks(**source))
 
 
 def _of_questions(of: Corpus) -> tuple[Document, ...]:
@@ -259,7 +270,8 @@ def _sha256(name: str, *paths: Path) -> str:
         found = [_file_sha256(f, stat.st_size, stat.st_mtime_ns) for f, stat in ((f, os.stat(f)) for f in files)]
     except OSError as e:
         advice = f"; `specsweep data prepare {path.parent.name}` makes it, or set workload.data" if name.startswith("speed/") else ""
-        raise WorkloadError(f"workload.corpus={name!r}: {path}: {e.strerror}; corpora are {KNOWN}{advice}") from e
+        kind = NotPreparedError if advice and isinstance(e, FileNotFoundError) else WorkloadError
+        raise kind(f"workload.corpus={name!r}: {path}: {e.strerror}; corpora are {KNOWN}{advice}") from e
     return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
 

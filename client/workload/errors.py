@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class WorkloadError(ValueError):
     """A workload, prompt file or tokenizer that cannot be used; the message names the field or file and what to do."""
+
+
+class NotPreparedError(WorkloadError):
+    """The texts are those of a data set that this machine does not have yet; the message names the command that makes it."""

@@ -97,6 +97,17 @@ def shortest_text(workload: Mapping[str, Any], isl: int) -> int | None:
     return min(buckets.count(d.text if source.tier is None else recipes.whole(source.tier, d.text)) for source, d in main)
 
 
+def task_names(workload: Mapping[str, Any], isl: int) -> dict[str, str]:
+    """Names of the measured prompts by prompt_id, of those that have one beside it: tasks of ``llama-spec-bench``.
+
+    Raises :class:`WorkloadError` as :func:`check_prompts` does."""
+    settings = asked(workload)
+    if settings.corpus == random_tokens.NAME:
+        return {}
+    main, _ = chosen(settings, isl)
+    return {d.doc_id: d.name for _, d in main if d.name}
+
+
 def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
     """64 hex digits over the corpus file's content, every field that shapes a prompt, ``isl`` and the recipe's version.
 
@@ -105,7 +116,7 @@ def workload_hash(workload: Mapping[str, Any], isl: int) -> str:
     settings = asked(workload)
     facts = {
         "recipe_version": recipes.VERSION,
-        "corpus_sha256": random_tokens.VERSION if settings.vocabulary else corpus(settings.corpus, isl, settings.data).sha256,
+        "corpus_sha256": random_tokens.VERSION if settings.vocabulary else settings.source(isl).sha256,
         "category": sorted(settings.labels.get("category", ())),
         "prompts": settings.prompts,
         "ramp_prompts": settings.ramp_prompts,

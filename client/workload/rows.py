@@ -14,7 +14,7 @@ would measure how well a drafter guesses the answer to one sentence, hundreds of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,26 +116,6 @@ def require_filled(rows: Sequence[Row], name: str) -> None:
         f"(by category: {_counts(row.category for row in empty)}; by source: {_counts(row.source for row in empty)}). "
         "Fill them in with `specsweep data prepare`, which fetches them from their sources, or filter those categories out"
     )
-
-
-def filter_rows(
-    rows: Sequence[Row], *, category: Collection[str] = (), sub_category: Collection[str] = (), difficulty: Collection[str] = ()
-) -> tuple[Row, ...]:
-    """The rows that have one of the named values in each named column, in order; an empty collection asks for nothing.
-
-    Raises :class:`WorkloadError` for a value that no row has, listing those that exist, and if no row has all that was asked for.
-    """
-    asked = {"category": category, "sub_category": sub_category, "difficulty": difficulty}
-    for column, wanted in asked.items():
-        there = {getattr(row, column) for row in rows}
-        if missing := sorted(set(wanted) - there):
-            known = ", ".join(sorted(value for value in there if value)) or "no row has one"
-            raise WorkloadError(f"{column}={missing[0]!r}: no row of the data set has it; there are: {known}")
-    kept = tuple(row for row in rows if all(not wanted or getattr(row, column) in wanted for column, wanted in asked.items()))
-    if not kept:
-        words = ", ".join(f"{column} in ({', '.join(sorted(wanted))})" for column, wanted in asked.items() if wanted)
-        raise WorkloadError(f"no row of the data set has {words or 'anything: it is empty'}")
-    return kept
 
 
 def _files(path: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from specsweep.orchestrator.cli.writing import is_bad_input, told
 from specsweep.orchestrator.errors import EXIT_INTERRUPTED, ClientError, ConfigError, SpecsweepError
 
 COMMANDS = {
@@ -22,6 +23,11 @@ COMMANDS = {
     "prefetch": "fetch a sweep's models onto the weights volume of a cluster",
     "report": "tables, figures and report.html of a sweep",
     "compare": "differences between two sweeps beyond their intervals",
+    "merge": "one sweep of several, without measuring or copying anything again",
+    "map": "the best draft length by batch size, crossovers, and settings for a server",
+    "advise": "what to run for a service goal, ranked, and what to measure next",
+    "envelope": "the Pareto front at an input length between those that were measured",
+    "proxy": "speedups from step times of one measurement and acceptance of another",
     "sync": "bring MLflow up to date with the store",
     "doctor": "check that this machine, or a cluster, can run a sweep",
     "inspect": "what a recorded stream or a stored trace says, request by request",
@@ -100,7 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(command)
     options = command.parse_intermixed_args(words)
     try:
-        return int(module.run(options))
+        code = int(module.run(options))
+        sys.stdout.flush()  # what cannot be printed is an error of this command, too
+        return code
     except SpecsweepError as error:
         print(f"specsweep {name}: {error.message}", file=sys.stderr)
         if error.evidence:
@@ -112,8 +120,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        print(f"specsweep {name}: {error}", file=sys.stderr)  # names the file
-        return ConfigError.exit_code if isinstance(error, PermissionError) or error.errno == errno.EROFS else ClientError.exit_code
+        print(f"specsweep {name}: {told(error)}", file=sys.stderr)
+        return ConfigError.exit_code if is_bad_input(error) else ClientError.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

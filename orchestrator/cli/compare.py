@@ -1,7 +1,7 @@
 """`specsweep compare A B`: what differs between two sweeps beyond their intervals, and an exit code that a pipeline can stop on.
 
 A and B are names of sweeps in the store; ``DIR:NAME`` takes a sweep of another store (and ``DIR`` alone the only sweep there).
-Exit code 7 says that a metric got worse, 2 that nothing could be compared.
+Exit code 7 says that a metric got worse, or with ``--require-all`` that B lost a point which is valid in A; 2 that nothing could be compared.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold", type=_share, default=0.0, metavar="SHARE", help="a regression is worse by more than this: 2%% or 0.02 (default 0)"
     )
+    parser.add_argument(
+        "--require-all", action="store_true", help="a point that is valid in A, and in B missing, failed or not valid, is a regression too"
+    )
     parser.add_argument("--all", action="store_true", help="also list what is not shown to differ")
     add_json(parser)
     parser.epilog = (
-        "Exit code 0: nothing got worse; 7: something did; 2: nothing could be compared. B against A: name the older sweep first."
+        "Exit code 0: nothing got worse; 7: something did, or with --require-all a point was lost; 2: nothing could be compared. "
+        "B against A: name the older sweep first."
     )
 
 
@@ -65,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         emit_json(_as_json(found, names, args.all))
     else:
         _print(found, names, args.all, same=_same_attempts(*views))
-    if found.regressions:
+    if found.regressions or (args.require_all and found.lost):
         return EXIT_REGRESSION
     if not found.differences or found.no_rate_of_any:
         what = "no rate" if found.differences else "nothing"
@@ -122,6 +126,7 @@ def _as_json(found: Comparison, names: list[str], everything: bool) -> dict[str,
         "simulated": found.simulated,
         "threshold_share": found.threshold,
         **difference_table(found, everything=everything).to_json(),
+        "lost_in_b": [{"point": point, "reason": why} for point, why in found.lost],
         "refused": [{"point": point, "reason": why} for point, why in found.refused],
         "left_out": [{"point": point, "reason": why} for point, why in found.left_out],
         "only_in_a": found.only_a,
@@ -145,6 +150,7 @@ def _print(found: Comparison, names: list[str], everything: bool, *, same: int) 
     elif found.differences:
         print("No difference is shown beyond the intervals.\n")
     for title, lines in (
+        ("Lost in B: valid in A, and there", [f"{point}: {why}" for point, why in found.lost]),
         ("Not compared", [f"{point}: {why}" for point, why in found.refused]),
         ("Rates left out", [f"{point}: {why}" for point, why in found.left_out]),
         ("Only in A", found.only_a),

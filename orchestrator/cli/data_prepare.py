@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.orchestrator.cli.output import add_json, emit_json
+from specsweep.orchestrator.cli.writing import writing
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         asked = parse(args.words)
         files = FolderFiles(asked.source) if asked.source else HubFiles()
-        done = [
-            prepare(config, asked.out, files, quirks=asked.quirks, revision=asked.revision, only=asked.only, progress=_Lines(config))
-            for config in asked.configs
-        ]
+        with writing(asked.out):
+            done = [
+                prepare(config, asked.out, files, quirks=asked.quirks, revision=asked.revision, only=asked.only, progress=_Lines(config))
+                for config in asked.configs
+            ]
     except SourceAway as error:
         raise ConfigError(f"the published data set: {error}") from error
     except WorkloadError as error:
@@ -82,8 +84,10 @@ def _write_mini(words: Sequence[str], *, as_json: bool) -> int:
             f"{' '.join(words)}: the committed data set stands alone: specsweep data prepare {MINI} [out=DIR], or {MINI}/CONFIG"
         )
     known = mini.configs()
-    if wrong := [name for name in names if name and name not in known]:
-        raise ConfigError(f"{MINI}/{wrong[0]}: no such config; there are {', '.join(f'{MINI}/{name}' for name in known)}")
+    if wrong := [word for word in words if word.startswith(f"{MINI}/") and word.removeprefix(f"{MINI}/") not in known]:
+        raise ConfigError(
+            f"{wrong[0]}: no such config; there are {', '.join(f'{MINI}/{name}' for name in known)}; {MINI} alone is all that are ready"
+        )
     chosen = [name for name in known if name in names or ("" in names and name in mini.ready())]
     out = Path(settings.get("out") or DEFAULT_MINI).expanduser()
     written = []

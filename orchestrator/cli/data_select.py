@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from specsweep.client.workload.embedders import KINDS, Embedder, embedder
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.rows import Row, filter_rows, read_rows, require_filled, write_rows
+from specsweep.client.workload.labels import having
+from specsweep.client.workload.rows import Row, require_filled, write_rows
+from specsweep.orchestrator.cli.data_sets import PATHS, add_data, rows_of
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
+from specsweep.orchestrator.cli.writing import refuse_folder, writing
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +52,8 @@ class Chosen:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="a Parquet file of rows, or a folder of them: the candidates")
+    parser.add_argument("path", metavar="PATH", help=f"the candidates: {PATHS}")
+    add_data(parser)
     parser.add_argument("--k", type=int, default=80, help="prompts of each category to choose (default: %(default)s)")
     parser.add_argument(
         "--category", action="append", default=[], metavar="NAME", help="only this category; may be repeated (default: all)"
@@ -77,12 +81,17 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.seed < 0:
         raise ConfigError(f"--seed {args.seed} must be 0 or more")
+    refuse_folder(args.out, "--out", "chosen.parquet")
     try:
-        rows = filter_rows(read_rows(args.path), category=args.category)
+        rows = having(rows_of(args.path, args.data), {"category": args.category}, of=args.path)
         require_filled(rows, args.path)
         groups = _groups(rows, args.k)
         embed = embedder(args.embedder, cache=args.cache)
         judge = _judge(args.embedder, args.check, args.cache)
+        if judge is not None and judge.name == embed.name:
+            raise ConfigError(
+                f"--check {args.check}: that is the embedder which chooses ({embed.name}), and no second opinion; name another one, or leave it out"
+            )
         vectors = _embedded(embed, groups)
         judged = _embedded(judge, groups) if judge else {}
         picks = {category: choose(vectors[category], args.k, args.method, args.seed) for category in groups}
@@ -97,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(str(error)) from error
     written = [args.out] if args.out else []
     if args.figures:
-        written += _figures(args.figures, found, vectors, {c: selection for c, (selection, _) in picks.items()}, args.seed)
+        with writing(args.figures):
+            written += _figures(args.figures, found, vectors, {c: selection for c, (selection, _) in picks.items()}, args.seed)
     copies = len(rows) - sum(map(len, groups.values()))
     facts = {
         "embedder": embed.name,

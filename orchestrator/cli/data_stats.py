@@ -18,10 +18,11 @@ from specsweep.analysis.tabular import Table
 from specsweep.client.workload.buckets import count
 from specsweep.client.workload.embedders import KINDS, Embedder, Vectors, embedder
 from specsweep.client.workload.errors import WorkloadError
-from specsweep.client.workload.question_files import read_any
-from specsweep.client.workload.rows import Row, read_rows
+from specsweep.client.workload.rows import Row
 from specsweep.orchestrator.cli.data_select import text_of
+from specsweep.orchestrator.cli.data_sets import PATHS, add_data, is_name, rows_of
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table, terminal_width
+from specsweep.orchestrator.cli.writing import writing
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a Parquet file of rows, a folder of them, or questions as JSON lines (MT-Bench, SpecBench); two are compared",
+        help=f"{PATHS}; two are compared",
     )
+    add_data(parser)
     parser.add_argument("--embedder", metavar="NAME", help=f"also the average similarity of the prompts of each category: {KINDS}")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="keep embeddings here, so that no text is embedded twice")
     parser.add_argument(
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.matrix and not (args.embedder and args.figures):
         raise ConfigError(f"--matrix {args.matrix[0]} needs --embedder NAME and --figures DIR")
     try:
-        sets = {name: read(Path(path)) for name, path in _names(args.paths).items()}
+        sets = {name: rows_of(word, args.data) for name, word in _names(args.paths).items()}
         embed = embedder(args.embedder, cache=args.cache) if args.embedder else None
         vectors = {name: _vectors(rows, embed) for name, rows in sets.items()} if embed else {}
     except WorkloadError as error:
@@ -67,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     there = list(dict.fromkeys(shown for stats in data for shown in shown_names(stats, data).values()))
     if unknown := sorted(set(args.matrix) - set(there)):
         raise ConfigError(f"--matrix {unknown[0]}: no such category; there are: {', '.join(there)}")
-    written = _figures(args.figures, data, vectors, args.matrix) if args.figures else []
+    with writing(args.figures):
+        written = _figures(args.figures, data, vectors, args.matrix) if args.figures else []
     if args.json:
         emit_json({"data": [to_json(stats) for stats in data], "files": [str(path) for path in written]})
         return EXIT_OK
@@ -78,14 +81,9 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def read(path: Path) -> tuple[Row, ...]:
-    """The rows of Parquet files, or of a file of JSON lines in one of the known formats. Raises :class:`WorkloadError`."""
-    return read_any(path) if path.suffix in (".jsonl", ".json") else read_rows(path)
-
-
 def _names(paths: Sequence[str]) -> dict[str, str]:
-    """Data sets by the shortest ends of their paths that tell them apart: most are files called ``test.parquet``."""
-    parts = [Path(path).expanduser().absolute().parts for path in paths]
+    """Data sets by their names, or by the shortest ends of their paths that tell them apart: most are files called ``test.parquet``."""
+    parts = [(path,) if is_name(path) else Path(path).expanduser().absolute().parts for path in paths]
     if len(set(parts)) < len(parts):
         raise ConfigError(f"{paths[0]} is given twice: there is nothing to compare")
     shared = [0, *(n for n in range(1, min(map(len, parts))) if len(parts) > 1 and parts[0][-n:] == parts[-1][-n:])]

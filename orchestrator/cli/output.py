@@ -8,7 +8,15 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specsweep.orchestrator.cli.writing import refuse_folder, writing
+from specsweep.orchestrator.durable import make_dirs, replace_file
+from specsweep.orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from specsweep.analysis.tabular import Table
 
 PIPE_WIDTH = 200
 
@@ -20,6 +28,24 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def emit_json(value: Any) -> None:
     json.dump(value, sys.stdout, indent=2, allow_nan=False, default=str)
     sys.stdout.write("\n")
+
+
+def write_table(path: Path, table: Table) -> None:
+    """All rows of a table as a file, by its name: ``.csv`` (full precision), ``.md`` (as shown) or ``.json``. Raises ``ConfigError`` for another."""
+    made = {".csv": table.to_csv, ".md": table.to_markdown, ".json": table.to_json}
+    write = made.get(path.suffix.lower())
+    if write is None:
+        raise ConfigError(f"--out {path}: its name must end in one of {', '.join(made)}")
+    content = write()
+    write_text(path, content if isinstance(content, str) else json.dumps(content, indent=2, default=str) + "\n", "--out")
+
+
+def write_text(path: Path, content: str, option: str) -> None:
+    """A file that was asked for with ``option``, whole or not at all. Raises ``ConfigError`` for a folder, ``OSError`` that names the file."""
+    refuse_folder(path, option, f"file{path.suffix}")
+    with writing(path):
+        make_dirs(path.absolute().parent)
+        replace_file(path, content)
 
 
 def terminal_width() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +39,20 @@ def run(args: argparse.Namespace) -> int:
     from specsweep.orchestrator import cost
     from specsweep.orchestrator.config import compose
     from specsweep.orchestrator.grid import cells
+    from specsweep.orchestrator.identity import Contents
     from specsweep.orchestrator.plan import plan_sweep
 
     sweep = compose(args.overrides, args.config_dir)
     say_if_large(cells(sweep))
     place = _cluster(sweep.base)
-    contents = place.contents() if place is not None else None
+    contents = place.contents() if place is not None else Contents()
+    contents.unprepared = {}
     plan = plan_sweep(sweep, contents=contents)
     root = Path(sweep.base["store"]).expanduser()
     missing, history, invalid = _from_store(root, plan, sweep.base["rerun"])
     if history:
         plan = plan_sweep(sweep, contents=contents, history=history)
+    plan = replace(plan, warnings=(*plan.warnings, *(f"not there yet, so a run would refuse: {missing}" for missing in contents.unprepared)))
     guessed = cost.guessed(plan.points, history)
     if args.json:
         facts = document(plan, missing, guessed, sweep.description, invalid=len(invalid), points=args.points)

@@ -44,7 +44,10 @@ def _here(words: Sequence[str], config_dirs: Sequence[str], *, as_json: bool) ->
         raise ConfigError(
             f"store={store.root}: pid {writer.get('pid')} on {writer.get('host')} is writing to it: something runs there already"
         )
-    overrides = [word for word in map(str, store.sweep_plan(name).get("overrides") or ()) if key_of(word) != "store"]
+    plan = store.sweep_plan(name)
+    if merged := plan.get("merged_from"):
+        raise ConfigError(f"sweep {name} is merged from {', '.join(s['sweep'] for s in merged)}: resume those, then merge again")
+    overrides = [word for word in map(str, plan.get("overrides") or ()) if key_of(word) != "store"]
     if not overrides:
         raise ConfigError(f"sweep {name} does not say how it was asked for; use `specsweep run` with its words")
     again = argparse.Namespace(overrides=[*overrides, as_typed("store", store.root)], config_dir=list(config_dirs), json=as_json)

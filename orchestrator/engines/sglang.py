@@ -19,7 +19,7 @@ from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModel
 from specsweep.orchestrator.engines._arguments import arguments, drafter_path, given_environment, model_argument, served_by, without_unset
 from specsweep.orchestrator.engines._sglang_rules import DRAFTERS, broken, warnings
 from specsweep.orchestrator.engines.versions import at_least, declared_version, installed
-from specsweep.orchestrator.identity import capture
+from specsweep.orchestrator.identity import captures_routing
 
 ALGORITHMS = {"eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE", "ngram": "NGRAM", "dflash": "DFLASH"}
 WITH_WEIGHTS = frozenset({"eagle3", "draft_model", "dflash"})
@@ -124,7 +124,7 @@ def recorder(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Without graphs and overlap, as SGLang's own tests have it: a graph routes padding too, and an overlapped pass may end after the
     recorder stopped. A shared expert that is fused with the routed ones would be counted as one of them."""
-    if not capture(config):
+    if not captures_routing(config):
         return {}
     return {
         "expert-distribution-recorder-mode": "per_pass",

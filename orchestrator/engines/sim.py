@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specsweep.client.sim.model import PRESET_FOLDER, load_model, presets
+from specsweep.client.sim.model import PRESET_FOLDER, has_drafter, load_model, presets
 from specsweep.client.sim.service_settings import STEP_TRUTH, VERSIONS
 from specsweep.client.sim.settings import ModelError
 from specsweep.client.sim.troubles import Troubles, read_troubles
 from specsweep.client.sim.wire import ABOUT_PATH, WIRES
 from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModels
 from specsweep.orchestrator.errors import ConfigError
-from specsweep.orchestrator.identity import capture
+from specsweep.orchestrator.identity import captures_routing
 
 DEFAULT_PRESET = "tiny"
 STEP_CLOCKS = {"llamacpp": "server"}  # tokens of one step come one by one; everywhere else a chunk is a step
@@ -54,8 +54,10 @@ class Sim:
         if (truth := engine.get("step_truth")) is not None and truth not in STEP_TRUTH:
             found.append(("sim_step_truth", f"engine.step_truth={truth}: choose one of {', '.join(STEP_TRUTH)}"))
         try:
-            model = load_model(_model(config), str(config["drafter"]["method"]))
-            if capture(config) and not model.target.expert_count:
+            model = load_model(
+                _model(config), _head(config) or _method(config), topk=_topk(config), dialect=dialect, counter=bool(engine.get("counter"))
+            )
+            if captures_routing(config) and not model.target.expert_count:
                 known = ", ".join(name for name in presets() if load_model(name).target.expert_count)
                 found.append(
                     ("sim_experts", f"capture={config['capture']}: the model {model.name} is dense; set engine.preset to one of {known}")
@@ -86,6 +88,7 @@ class Sim:
             "kv_tokens": engine.get("kv_tokens"),
             "step_truth": engine.get("step_truth") or "detailed",
             "speedup": float(engine.get("speedup") or 1.0),
+            **({"counter": True} if engine.get("counter") else {}),
             "troubles": _troubles(engine),
             "seed": int(config.get("seed") or 0),
         }
@@ -97,11 +100,12 @@ class Sim:
             "version": version,
             "vocab_size": int(config["target"].get("vocab_size") or DEFAULT_VOCABULARY),
             "max_model_len": n_ctx_per_slot,
-            "drafter": str(drafter["method"]),
+            "drafter": _method(config),
+            **_arm(config),
             "draft_length": length,
             "prompts": "prompts.json",
         }
-        capturing = bool(capture(config))
+        capturing = captures_routing(config)
         if capturing:
             settings["expert_layers"] = int((config["target"].get("experts") or {}).get("layers") or DEFAULT_EXPERT_LAYERS)
         return EngineSpec(
@@ -113,7 +117,7 @@ class Sim:
             port=engine.get("port"),
             startup_timeout_s=float(engine.get("startup_timeout_s") or 60.0),
             flags={**shared, "model_sha256": _content(model)},
-            drafter_flags={"method": drafter["method"], "draft_length": length},
+            drafter_flags={"method": drafter["method"], "draft_length": length, **_arm(config)},
             unstable_flags={"max_model_len": n_ctx_per_slot},
             recorder_files=int(capturing),
         )
@@ -121,7 +125,7 @@ class Sim:
     def facts(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         about = answers.get(ABOUT_PATH)
         found = about if isinstance(about, dict) else {}
-        kept = ("dialect", "model", "fit", "speedup", "experts_per_token")
+        kept = ("dialect", "model", "fit", "speedup", "counter", "experts_per_token")
         return {"simulated": True, **{key: found[key] for key in kept if key in found}}
 
 
@@ -132,10 +136,32 @@ def _model(config: Mapping[str, Any]) -> str:
         raise ModelError(f"engine.preset={engine['preset']} and engine.model={engine['model']}: give one of the two")
     if engine.get("model"):
         return str(Path(str(engine["model"])).expanduser().absolute())
+    target = target.rpartition("/")[2]  # of a target in a folder of its own, such as sim/gpt-oss-120b
     preset = engine.get("preset") or (target if target in presets() else DEFAULT_PRESET)
     if preset not in presets():
         raise ModelError(f"engine.preset={preset} is not known; choose one of {', '.join(presets())}, or give engine.model=FILE")
     return str(preset)
+
+
+def _method(config: Mapping[str, Any]) -> str:
+    return str(config["drafter"]["method"])
+
+
+def _head(config: Mapping[str, Any]) -> str:
+    """The name of the drafter's file where the model describes a drafter of that name, such as ``eagle3_lmsys``; else its method serves."""
+    name = str(config["drafter"].get("name") or "").rpartition("/")[2]
+    return name if name != _method(config) and has_drafter(_model(config), name) else ""
+
+
+def _topk(config: Mapping[str, Any]) -> int | None:
+    topk = config["drafter"].get("topk")
+    return int(topk) if topk and int(topk) > 1 else None
+
+
+def _arm(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What says more of the drafter than its method."""
+    found = {"head": _head(config), "topk": _topk(config)}
+    return {key: value for key, value in found.items() if value}
 
 
 def _troubles(engine: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from specsweep.orchestrator.engines import EngineSpec, ModelFormat, SessionModel
 from specsweep.orchestrator.engines._arguments import drafter_path, given_environment, model_argument, without_unset
 from specsweep.orchestrator.engines._trtllm_rules import DRAFTERS, broken, overlap, warnings
 from specsweep.orchestrator.engines.versions import at_least, declared_version
-from specsweep.orchestrator.identity import capture
+from specsweep.orchestrator.identity import captures_routing
 
 TOKEN_BUDGET = 8192  # max_num_tokens at the least
 PREFILL_ROOM = 2048
@@ -108,7 +108,7 @@ class TrtLlm:
 
 def statistics(config: Mapping[str, Any]) -> dict[str, str]:
     """Environment of a session that captures its routing; empty for one that is timed. Within the window no CUDA graph is used."""
-    if not capture(config):
+    if not captures_routing(config):
         return {}
     return {"EXPERT_STATISTIC_ITER_RANGE": f"0-{CAPTURE_ITERATIONS}", "EXPERT_STATISTIC_PATH": "{files}/routing"}
 

@@ -11,7 +11,7 @@ from specsweep.orchestrator.errors import ConfigError
 from specsweep.orchestrator.kube.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-TIERS = ("low_entropy", "mixed", "high_entropy", "random")  # of workload.corpus, which come with the image
+TIERS = ("low_entropy", "mixed", "high_entropy", "random", "tasks", "mini/qualitative")  # of workload.corpus, which come with the image
 
 
 def only_here(configs: Iterable[Mapping[str, Any]], settings: Settings) -> list[str]:

@@ -19,7 +19,7 @@ from specsweep.client.actor import ClientActor
 from specsweep.client.conversation import ChatRecipe
 from specsweep.client.load import Load, LoadSpec, run_load
 from specsweep.client.trace import PlannedRequest, PointTrace, RequestTrace, Sampling, from_table
-from specsweep.client.turn_worker import TurnWorker
+from specsweep.client.turn_worker import TurnWorker, WorkerLost
 from specsweep.client.workload import load_tokenizer
 
 TARGET = Path(__file__).parents[1] / "tiny_pair" / "target"
@@ -119,30 +119,32 @@ def test_a_turn_that_fails_ends_its_conversation_and_no_other() -> None:
     assert [r.read.outcome for r in rows["p1"] + rows["p2"]] == ["ok"] * 4
 
 
-async def test_death_of_the_worker_ends_conversations_and_not_the_load() -> None:
+async def test_death_of_the_worker_ends_the_load_at_once_and_the_next_one_has_a_new_worker() -> None:
     worker = TurnWorker()
-    killed = asyncio.Event()
+    victims: list[int] = []
 
     async def handler(call: Call) -> None:
-        if call.number == 1 and worker.pid is not None:
+        if call.number == 1 and worker.pid is not None and not victims:
+            victims.append(worker.pid)
             os.kill(worker.pid, signal.SIGKILL)
-            killed.set()
         await speak(call)
 
-    async with stub(handler) as server:
-        load = Load(spec(server.base_url, 2, talks((4, 3, 1, 2, 1))), worker=worker)
-        await load.prepare()
-        sent, _ = await asyncio.wait_for(load.run(), 30)
-    worker.close()
-    assert killed.is_set()
-    ends = defaultdict(list)
-    for s in sorted(sent, key=lambda s: s.planned.index):
-        ends[s.planned.prompt_id].append(s.exchange.ended)
-    assert {prompt: len(found) for prompt, found in ends.items()} == {"p0": 4, "p1": 3, "p2": 1, "p3": 2, "p4": 1}
-    assert all(found[0] == "complete" for found in ends.values())
-    cut = [next(end for end in found if end != "complete") for found in (ends["p0"], ends["p1"], ends["p3"])]
-    assert all(end.startswith("client: the process that prepares later turns") and "SIGKILL" in end for end in cut)
-    assert ends["p0"][-1].startswith("not_sent: turn 2 of this conversation was not sent")
+    talked = talks((4, 3, 1, 2, 1) * 8)
+    try:
+        async with stub(handler) as server:
+            load = Load(spec(server.base_url, 2, talked), worker=worker)
+            await load.prepare()
+            with pytest.raises(WorkerLost, match=r"prepares later turns \(pid \d+\) failed: killed by SIGKILL"):
+                await asyncio.wait_for(load.run(), 30)
+            assert server.requests < len(talked)
+            again = Load(spec(server.base_url, 2, talked), worker=worker)
+            await again.prepare()
+            sent, _ = await asyncio.wait_for(again.run(), 30)
+    finally:
+        worker.close()
+    assert worker.pid not in victims
+    assert len(sent) == sum((4, 3, 1, 2, 1)) * 8
+    assert {s.exchange.ended for s in sent} == {"complete"}
 
 
 async def test_turns_of_a_dead_server_are_recorded_as_not_sent() -> None:

@@ -161,6 +161,21 @@ def test_sglang_streams_the_same_ids_cumulative_and_incremental() -> None:
     assert found[True][1] < found[False][1]
 
 
+def test_vllm_gives_a_simulated_token_the_probability_that_it_was_drawn_with() -> None:
+    found = []
+    for asked in (False, True):
+        said = dialect("vllm").request(prompt_of(1), Sampling(max_tokens=20, ignore_eos=True, logprobs=asked), model="m")
+        simulation = Simulation(dialect="vllm", drafter="none", draft_length=0)
+        call = simulation.post(said)
+        simulation.run()
+        found.append(read("vllm", call, 0))
+    plain, asked_for = found
+    assert plain.outcome == asked_for.outcome == "ok"
+    assert (plain.token_surprisal, plain.output_ids) == ([], asked_for.output_ids)
+    assert asked_for.token_surprisal == pytest.approx([asked_for.token_surprisal[0]] * 20)
+    assert asked_for.token_surprisal[0] > 1
+
+
 def test_llamacpp_never_drafts_past_the_answer() -> None:
     simulation, _ = load("llamacpp", "eagle3", 5)
     for truth in truths(simulation):

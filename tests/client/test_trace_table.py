@@ -42,6 +42,7 @@ def trace() -> PointTrace:
         step_coalesced=[False, False],
         step_state="exact",
         srv_accepted_per_step=[1],
+        token_surprisal=[0.25, 0.0, 3.5],
         srv_drafted_per_step=[3],
         notes=["a note"],
     )
@@ -128,6 +129,25 @@ def test_a_trace_of_an_earlier_version_has_no_looks_at_the_gauges() -> None:
     del head["gauges"]
     found = from_table(table.replace_schema_metadata({"specsweep": json.dumps(head)}))
     assert (found.running_max, found.gauges) == (2.0, [])
+
+
+def test_a_trace_from_before_log_probabilities_has_none() -> None:
+    table = to_table(trace())
+    head = json.loads(table.schema.metadata[b"specsweep"])
+    older = table.drop(["token_surprisal"]).replace_schema_metadata({"specsweep": json.dumps(head | {"schema_version": 3})})
+    assert from_table(older).requests == [
+        dataclasses.replace(r, read=dataclasses.replace(r.read, token_surprisal=[])) for r in trace().requests
+    ]
+    with pytest.raises(ValueError, match="column 'token_surprisal' is missing"):
+        from_table(table.drop(["token_surprisal"]))
+
+
+def test_log_probabilities_are_of_all_tokens_or_of_none() -> None:
+    assert from_table(with_column("token_surprisal", [[], [0.5, 0.0, 2.5]])).requests[0].read.token_surprisal == []
+    with pytest.raises(ValueError, match=r"row 1: column 'output_ids' has 3 values and column 'token_surprisal' 2"):
+        from_table(with_column("token_surprisal", [[], [0.5, 0.0]]))
+    with pytest.raises(ValueError, match=r"'token_surprisal' holds -0\.5"):
+        from_table(with_column("token_surprisal", [[], [0.5, -0.5, 0.0]]))
 
 
 def test_reports_of_an_earlier_version_are_of_the_coordinators_clock() -> None:

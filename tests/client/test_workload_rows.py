@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from specsweep.client.workload.choice import round_robin
 from specsweep.client.workload.errors import WorkloadError
+from specsweep.client.workload.labels import having
 from specsweep.client.workload.rows import (
     PLACEHOLDER,
     ROW_SCHEMA,
     Row,
-    filter_rows,
     placeholders,
     read_rows,
     require_filled,
@@ -242,15 +242,15 @@ def test_round_robin_is_even_and_keeps_every_order(categories: str, n: int) -> N
 
 def test_filters() -> None:
     def ids(**asked: Any) -> list[str]:
-        return [row.question_id for row in filter_rows(ROWS, **asked)]
+        return [row.question_id for row in having(ROWS, asked, of="it")]
 
     assert ids() == ["1", "2", "3"]
     assert ids(category=["multilingual", "qa"]) == ["1", "3"]
     assert ids(sub_category=["trees"]) == ["1"]
     assert ids(difficulty=["hard"], category=["coding"]) == ["2"]
-    with pytest.raises(WorkloadError, match="category='code': no row of the data set has it; there are: coding, multilingual, qa"):
+    with pytest.raises(WorkloadError, match="category='code' is not in it; it has coding, multilingual, qa"):
         ids(category=["qa", "code"])
-    with pytest.raises(WorkloadError, match=r"no row of the data set has category in \(qa\), difficulty in \(hard\)"):
+    with pytest.raises(WorkloadError, match=r"no prompt of it has all of category=qa, difficulty=hard"):
         ids(category=["qa"], difficulty=["hard"])
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from whole_sweeps import events, finished, problems, specsweep
+from whole_sweeps import events, finished, problems, running, specsweep, until
 
 from specsweep.client.trace import read_trace
 from specsweep.orchestrator.store import Store
@@ -140,3 +143,32 @@ def test_an_engine_that_dies_or_never_gets_ready_costs_its_own_points(tmp_path: 
             assert attempt.measured, attempt.point.get("error")
     started = [e for e in events(store, "simulated") if e["kind"] == "session_started"]
     assert len(started) == 4
+
+
+def test_a_sweep_whose_turn_process_is_killed_measures_the_point_again(tmp_path: Path, cache: Path) -> None:
+    store = tmp_path / "store"
+    words = (
+        "engine=sim", "target=tiny", "drafter=none", "workload=qualitative", "isl=natural", "workload.prompts=44", "workload.osl=200", "batch_size=4",
+        "name=talks", "tracking.enabled=false", "measure.quiet_seconds=0", f"store={store}", f"cache={cache}",
+    )  # fmt: skip
+
+    def workers() -> list[psutil.Process]:
+        with suppress(AssertionError):
+            return [run.find("specsweep.client.turn_process")]
+        return []
+
+    with running("run", *words) as run:
+        until(lambda: bool(workers()), "the process that prepares later turns")
+        time.sleep(2)  # and into the window; wherever it is, the point is measured again
+        (victim,) = workers()
+        victim.kill()
+        code, output = run.wait()
+        assert run.alive() == []
+    assert code in (0, 5), output
+    assert "measuring it once more with fresh clients" in output
+    (lost,) = (event["fact"] for event in events(store, "talks") if event["kind"] == "actor_lost")
+    assert f"prepares later turns (pid {victim.pid}) failed: killed by SIGKILL" in lost
+    (attempt,) = Store(store).sweep("talks").latest.values()
+    assert problems(attempt) == []
+    assert attempt.measurement["counts"]["failed"] == 0
+    assert attempt.measurement["counts"]["conversations"] == 44

@@ -57,6 +57,47 @@ def test_prompts_of_a_sweep_come_in_one_order(pool: Path, capsys: pytest.Capture
     assert len(told["prompts"][0]["al_decode_shrunk"]) == 2, "both draft lengths, and not the baseline"
 
 
+def capture(store: Store, name: str, arms: list[dict[str, Any]], nats: dict[str, float]) -> None:
+    """Adds to the sweep of these arms a point with log-probabilities: ``nats`` by category, a little more from prompt to prompt."""
+    values = {**axes("none"), "capture": "logprobs"}
+    rows = [
+        {"prompt_id": f"{c}-{i}", "category": c, "tokens": 50, "nats": 50 * (mean + 0.01 * i), "squares": 60 * mean**2}
+        for c, mean in nats.items()
+        for i in range(len(WORDS))
+    ]
+    numbers = {**measurement(drafter="none"), "untimed": True, "metrics": {}, "ci": {}, "logprobs": {"by_prompt": rows}}
+    with store.lock() as writer:
+        writer.write_plan(plan(name, [*arms, values]))
+        writer.commit(record(values), numbers, trace())
+
+
+def test_log_probabilities_put_the_same_prompts_in_an_order_of_their_own(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture(Store(pool / "results"), "pool", [axes(draft_length=3), axes(draft_length=7), axes("none")], {"math": 2.0, "coding": 0.5})
+    words = ["data", "spectrum", "pool", f"store={pool / 'results'}"]
+    assert main([*words, "--out", str(pool / "order.csv"), "--by", "logprobs"]) == 0
+    printed = capsys.readouterr().out
+    assert "24 prompts by surprisal" in printed
+    assert "Kendall's tau-b of the two orders: " in printed
+    with (pool / "order.csv").open() as f:
+        lines = list(csv.DictReader(f))
+    assert [line["prompt_id"] for line in lines][:2] == ["math-11", "math-10"], "the largest surprisal first"
+    assert {line["tokens"] for line in lines} == {"50"}
+    assert float(lines[-1]["place_by_acceptance_length"]) > 0.5 > float(lines[0]["place_by_acceptance_length"])
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["by"] == "acceptance length", "as before, where nothing is asked for"
+    tau, rho = told["agreement"]
+    assert tau["low"] < tau["value"] < rho["value"] < rho["high"] < 1
+    assert len(told["prompts"][0]["nats_per_token_shrunk"]) == 1
+    (tier,) = told["tiers"]
+    assert tier["nats_per_token"]["value"] == pytest.approx(1.25 + 0.055)
+
+
+def test_an_order_that_nothing_was_measured_for_is_refused(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "spectrum", "pool", f"store={pool / 'results'}", "--by", "logprobs"]) == 2
+    assert "no point has capture=logprobs" in capsys.readouterr().err
+
+
 def test_benchmarks_of_a_pool_are_compared_at_each_draft_length(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["data", "stability", "pool", f"store={pool / 'results'}", "--data", str(pool / "pool.parquet"), "--k", "4"]
     assert main([*words, "--json"]) == 0

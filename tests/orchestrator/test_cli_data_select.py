@@ -132,7 +132,9 @@ def test_embeddings_are_kept_where_asked(data: Path, tmp_path: Path, capsys: pyt
     [
         (["--k", "31"], "--k 31: too few candidates with texts of their own .coding has 30.; give a smaller --k"),
         (["--k", "1"], "choose at least 2"),
-        (["--k", "6", "--category", "poetry"], "'poetry': no row of the data set has it; there are: coding, writing"),
+        (["--k", "6", "--category", "poetry"], "category='poetry' is not in .*rows.parquet; it has coding, writing"),
+        (["--k", "6", "--check", "hashed"], "--check hashed: that is the embedder which chooses .hashed-.*no second opinion"),
+        (["--k", "6", "--embedder", "hashed:64", "--check", "hashed:64+0"], "--check hashed:64.0: that is the embedder"),
         (["--k", "6", "--embedder", "word2vec"], "embedder 'word2vec' is not known; give hashed"),
         (["--k", "6", "--seed", "-1"], "--seed -1"),
         (["--k", "2001", "--figures", "f"], "--figures draws"),

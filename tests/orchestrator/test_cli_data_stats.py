@@ -119,3 +119,26 @@ def test_what_is_refused(speed: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             _run(*words)
+
+
+def test_data_sets_are_known_by_their_names_and_stand_beside_files(
+    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mini, own = _json(capsys, "mini/qualitative", questions)["data"]
+    assert (mini["name"], own["name"]) == ("mini/qualitative", "question.jsonl")
+    assert (mini["samples"], own["samples"]) == (220, 2)
+    write_rows(tmp_path / "prepared" / "throughput_1k" / "test.parquet", [_row("1", "mixed", "A text.")])
+    found = _json(capsys, "speed/throughput_1k", "mini/throughput_256", "--data", tmp_path / "prepared")["data"]
+    assert [one["name"] for one in found] == ["speed/throughput_1k", "mini/throughput_256"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("mini/", "mini/: no such data set; there are mini/qualitative"),
+        ("speed/qualitative", r"none/qualitative/test.parquet is not there .*prepare qualitative`, or give --data DIR"),
+    ],
+)
+def test_a_name_of_no_data_set_says_which_there_are(word: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        _run(word, "--data", tmp_path / "none")

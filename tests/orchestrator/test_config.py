@@ -46,15 +46,15 @@ def test_every_sweep_that_ships_can_be_planned(name: str) -> None:
 
 def test_the_command_line_replaces_an_axis_by_key() -> None:
     sweep = compose(["sweep=quickstart", "batch_size=2", "drafter=ngram"])
-    assert sweep.scalars["batch_size"] == (2,)
-    assert sweep.groups["drafter"] == ("ngram",)
-    assert sweep.groups["workload"] == ("low_entropy", "high_entropy")  # from the file
-    assert sweep.scalars["draft_length"] == (4, 8)
+    assert sweep.parts[0].scalars["batch_size"] == (2,)
+    assert sweep.parts[0].groups["drafter"] == ("ngram",)
+    assert sweep.parts[0].groups["workload"] == ("low_entropy", "high_entropy")  # from the file
+    assert sweep.parts[0].scalars["draft_length"] == (4, 8)
 
 
 def test_later_overrides_win_over_earlier_ones() -> None:
-    assert compose(["batch_size=1,2", "batch_size=8"]).scalars["batch_size"] == (8,)
-    assert compose(["batch_size=8", "batch_size=1,2"]).scalars["batch_size"] == (1, 2)
+    assert compose(["batch_size=1,2", "batch_size=8"]).parts[0].scalars["batch_size"] == (8,)
+    assert compose(["batch_size=8", "batch_size=1,2"]).parts[0].scalars["batch_size"] == (1, 2)
     assert axis(plan_of("workload.osl=8,16", "workload.osl=32"), "workload") == ["low_entropy"]
     assert only(plan_of("workload.osl=8,16", "workload.osl=32")).config["workload"]["osl"] == 32
 

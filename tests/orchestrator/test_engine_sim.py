@@ -16,7 +16,7 @@ from specsweep.client.sim.troubles import Troubles, read_troubles
 from specsweep.client.sim.truth import prompt_key
 from specsweep.client.workload.prompts import Prompt, PromptSet
 from specsweep.orchestrator.engines import launcher
-from specsweep.orchestrator.session_run import categories_of
+from specsweep.orchestrator.session_run import prompt_facts
 
 SIM = ("engine=sim", "target=tiny", "workload=mixed", "isl=128")
 
@@ -112,4 +112,5 @@ def test_the_session_tells_the_category_of_every_prompt() -> None:
         PromptSet(main=(prompt(1, "coding", (5, 6, 7)), prompt(2, "qa", ())), ramp=(prompt(3, "math", tuple(range(100))),)),
         PromptSet(main=(prompt(1, "coding", (5, 6, 7)),), ramp=()),
     ]
-    assert categories_of(sets) == {prompt_key((5, 6, 7)): "coding", prompt_key(range(64)): "math"}
+    coding, math = {"category": "coding", "length_ratio": 1.0}, {"category": "math", "length_ratio": 1.0}
+    assert prompt_facts(sets) == {prompt_key((5, 6, 7)): coding, prompt_key(range(64)): math}

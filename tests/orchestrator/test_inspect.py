@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from specsweep.client.recording import RecordingWriter, read_recording
@@ -146,6 +147,26 @@ class TestTrace:
         stored, recorded = facts(capsys, folder / "trace.parquet"), facts(capsys, RECORDINGS / "llamacpp-draft3.jsonl.gz")
         assert stored["totals"] == recorded["totals"]
         assert (stored["kind"], stored["draft_length"], stored["dialect"]) == ("trace", 3, "llamacpp")
+
+    def test_a_trace_from_before_conversations_says_the_same(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        now = facts(capsys, folder / "trace.parquet")
+        newer = [
+            "sub_category",
+            "difficulty",
+            "source",
+            "isl_o200k",
+            "isl_target",
+            "padding_share",
+            "repeated_share",
+            "gap_ns",
+            "token_surprisal",
+            "retried",
+        ]
+        table = pq.read_table(folder / "trace.parquet").drop_columns(newer)
+        head = json.loads(table.schema.metadata[b"specsweep"]) | {"schema_version": 2}
+        pq.write_table(table.replace_schema_metadata({"specsweep": json.dumps(head)}), folder / "trace.parquet", write_page_checksum=True)
+        assert facts(capsys, folder / "trace.parquet") == now
+        assert "".join(printed(capsys, folder).split())
 
     def test_the_folder_of_an_attempt_will_do(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out = printed(capsys, folder)

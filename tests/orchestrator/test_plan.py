@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from plan_samples import ids, plan_of, write_groups
+from plan_samples import ids, only, plan_of, write_groups
 
 from specsweep.orchestrator import cost
 from specsweep.orchestrator.plan import nothing_left
@@ -102,6 +105,21 @@ def test_cost_grows_with_work() -> None:
         assert seconds(more) > base, more
     assert seconds("target=tiny") < base
     assert plan_of("engine=vllm", "cluster=attach", "endpoint=http://h:1").sessions[0].est_start_s == 0
+
+
+def test_cost_counts_turns_and_the_history_that_they_carry(tmp_path: Path) -> None:
+    def config(name: str, *turns: str) -> Mapping[str, Any]:
+        file = tmp_path / f"{name}.jsonl"
+        rows = [{"prompt_id": f"{name}{i}", "category": "c", "text": f"{i} word " + "word " * 400, "turns": turns} for i in range(5)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        words = (f"workload.corpus={file}", "workload.prompts=3", "workload.ramp_prompts=2", "isl=0", "batch_size=2", "drafter=none")
+        return only(plan_of("target=tiny", "workload=mixed", *words)).config
+
+    one, three = config("one"), config("three", "and then?", "why?")
+    assert cost.request_count(one) == 2 + 8
+    assert cost.request_count(three) == 3 * (2 + 8)
+    seconds = [cost.point_seconds(c) - cost.POINT_OVERHEAD_S for c in (one, three)]
+    assert seconds[1] > 3 * seconds[0] > 0, "a turn for each, and each prefills what came before it"
 
 
 def test_history_replaces_the_estimate_of_a_point_and_scales_the_others() -> None:

@@ -16,6 +16,7 @@ LEARNS = "method: ngram\nstateful: true\nmatch_size: 3\n"
 OTHER = "method: suffix\nstateful: false\n"
 
 CAPTURE = ["capture=routing", "engine=sglang", "target=qwen3-235b", "workload=mixed", "workload.prompts=6", "workload.osl=1"]
+LOGPROBS = ["capture=logprobs", "target=tiny", "workload=mixed", "workload.prompts=6", "isl=64"]
 SIM = ["capture=routing", "engine=sim", "engine.dialect=sglang", "engine.preset=gpt-oss-120b", "target=tiny", "workload=mixed"]
 
 KUBERNETES = ["engine=sim", "cluster=kubernetes"]
@@ -79,6 +80,42 @@ CASES = [
         [*PODS, "cluster.gpu_limits={B200: 8}", "cluster.pod.gpu_product=B200", "cluster.pod.gpus=8"],
         ["takes 16 GPUs of B200", "cluster.gpu_limits.B200=8"],
     ),
+    (
+        "fits_context",
+        ["workload=talk", "isl=0", "workload.osl=40", "target.max_model_len=99"],
+        ["workload=talk", "isl=0", "workload.osl=40", "target.max_model_len=100"],
+        ["3 turns of conversation t0", "has 60 tokens", "workload.osl=40", "target.max_model_len=99", "last turn", "talk.jsonl"],
+    ),
+    (
+        "fits_context",
+        ["workload=short", "isl=0", "target.max_model_len=1200"],
+        ["workload=short", "isl=0", "target.max_model_len=1300"],
+        ["prompt p", "1102 tokens at its natural length", "workload.osl=128", "target.max_model_len=1200", "short.jsonl"],
+    ),
+    (
+        "fits_context",
+        ["isl=0", "workload=tasks"],
+        ["workload=tasks", "isl=0", "target.max_model_len=70000"],
+        ["prompt long of", "tasks.jsonl", "asks for max_tokens=65536 itself", "target.max_model_len=8192"],
+    ),
+    (
+        "fits_context",
+        ["isl=64", "workload=tasks"],
+        ["workload=tasks", "isl=64", "target.max_model_len=70000"],
+        ["prompt long of", "its 64 tokens"],
+    ),
+    (
+        "fits_context",
+        ["workload=mixed", "isl=64", "target.max_model_len=null", "workload.osl=20000000"],
+        ["workload=mixed", "isl=64", "target.max_model_len=null"],
+        ["isl=64", "workload.osl=20000000", "10,485,760, the longest context of any model"],
+    ),
+    (
+        "conversations_need_ids",
+        ["engine=openai_chat", *ATTACH, "isl=0", "workload=talk"],
+        ["engine=openai_chat", *ATTACH, "isl=0", "workload=short"],
+        ["workload talk has conversations", "engine openai_chat takes texts", "engine=vllm cluster=attach"],
+    ),
     ("capture_engine", [*CAPTURE, "engine=vllm"], CAPTURE, ["vLLM", "lower bound", "engine=sglang"]),
     ("capture_engine", [*CAPTURE, "engine=llamacpp"], CAPTURE, ["llama.cpp has no recorder", "engine=sglang"]),
     ("capture_engine", [*CAPTURE, "engine=hf"], CAPTURE, ["records no experts"]),
@@ -106,6 +143,22 @@ CASES = [
         [*CAPTURE, "workload=short", "isl=1000"],
         ["workload short", "padding", "isl=1200", "isl=1", "workload.corpus=FILE"],
     ),
+    ("logprobs_engine", [*LOGPROBS, "engine=hf"], [*LOGPROBS, "engine=llamacpp"], ["gives no log-probabilities", "engine=vllm"]),
+    ("logprobs_engine", [*LOGPROBS, "engine=openai_chat", *ATTACH], [*LOGPROBS, "engine=vllm", *ATTACH], ["without ids", "engine=vllm"]),
+    ("logprobs_sim", [*LOGPROBS, "engine=sim", "engine.dialect=sglang"], [*LOGPROBS, "engine=sim"], ["simulator", "engine.dialect=vllm"]),
+    (
+        "logprobs_target",
+        [*LOGPROBS, "drafter=ngram"],
+        [*LOGPROBS, "drafter=ngram", "engine=vllm"],
+        ["draft token", "ngram", "drafter=none"],
+    ),
+    ("logprobs_temperature", [*LOGPROBS, "temperature=0.7"], [*LOGPROBS, "temperature=1"], ["temperature=0.7", "temperature=0 ("]),
+    (
+        "logprobs_temperature",
+        [*LOGPROBS, "temperature=1", "workload.top_p=0.9"],
+        [*LOGPROBS, "temperature=0", "workload.top_p=0.9"],
+        ["workload.top_p=0.9", "workload.top_k=-1", "temperature=0"],
+    ),
     ("draft_length_limit", ["drafter=ngram", "draft_length=65"], ["drafter=ngram", "draft_length=64"], ["64", "65"]),
 ]
 
@@ -115,8 +168,35 @@ def mine(tmp_path: Path) -> Path:
     texts = tmp_path / "short.jsonl"
     rows = [{"prompt_id": f"p{i}", "category": "c", "text": f"{i} " + "word " * 1100} for i in range(20)]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    short = f"defaults: [mixed, _self_]\ncorpus: {texts}\n"
-    return write_groups(tmp_path, {"drafter/learns": LEARNS, "drafter/other": OTHER, "workload/short": short})
+    talks = tmp_path / "talk.jsonl"
+    said = " word" * 20  # 20 tokens
+    talks.write_text("".join(json.dumps(_talk(i, said, said)) + "\n" for i in range(2)))
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"prompt": "a", "id": "long", "max_tokens": 65536}\n{"prompt": "b"}\n')
+    few = "\nprompts: 1\nramp_prompts: 1\norder: as_listed"
+    groups = {
+        "workload/short": f"defaults: [mixed, _self_]\ncorpus: {texts}\nprompts: 5\n",
+        "workload/talk": f"defaults: [mixed, _self_]\ncorpus: {talks}{few}\n",
+        "workload/tasks": f"defaults: [mixed, _self_]\ncorpus: {tasks}{few}\n",
+    }
+    return write_groups(tmp_path, {"drafter/learns": LEARNS, "drafter/other": OTHER, **groups})
+
+
+def _talk(i: int, *said: str) -> dict[str, object]:
+    return {"prompt_id": f"t{i}", "category": "c", "text": f"{i}" + said[0][5:], "turns": list(said)}
+
+
+def test_a_conversation_that_may_outgrow_the_context_is_measured_with_a_warning(mine: Path) -> None:
+    words = ("workload=talk", "isl=0", "workload.osl=40")
+    plan = plan_of(*words, "target.max_model_len=100", dirs=(mine,))
+    assert len(plan.points) == 1
+    assert any("conversation t0 of 3 turns may outgrow target.max_model_len=100" in warning for warning in plan.warnings)
+    assert not any("outgrow" in warning for warning in plan_of(*words, "target.max_model_len=180", dirs=(mine,)).warnings)
+
+
+def test_without_history_each_turn_needs_only_itself(mine: Path) -> None:
+    plan = plan_of("workload=talk", "isl=0", "workload.osl=40", "workload.chat=false", "target.max_model_len=60", dirs=(mine,))
+    assert not any("outgrow" in warning for warning in plan.warnings)
 
 
 @pytest.mark.parametrize(("rule", "wrong", "right", "words"), CASES, ids=[f"{c[0]}-{c[1][-1]}" for c in CASES])

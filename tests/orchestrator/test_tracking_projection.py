@@ -41,6 +41,34 @@ def test_metrics_carry_the_registry_names_with_intervals_and_steps(tmp_path: Pat
     assert content.end_ms - content.start_ms == 20_000
 
 
+def test_labels_are_metrics_as_long_as_they_are_few(tmp_path: Path) -> None:
+    measured = measurement()
+    measured["by_label"] = {
+        "difficulty": {"hard": {"al_decode": 2.0, "al_decode_ci_low": 1.9, "user_tps_mean": 9.0}, "": {"al_decode": 3.0}},
+        "turns": {"one": {"al_decode": 2.5}, "several": {"al_decode": math.pi}},
+        "sub_category": {f"s{n}": {"al_decode": 2.0} for n in range(40)},
+    }
+    content = run_content(landed(tmp_path, measured))
+    found = {m.name: m.value for m in content.metrics if m.name.count(".") == 2}
+    assert found == {
+        "al_decode.difficulty.hard": 2.0,
+        "user_tps_mean.difficulty.hard": 9.0,
+        "al_decode.difficulty.none": 3.0,
+        "al_decode.turns.one": 2.5,
+        "al_decode.turns.several": math.pi,
+    }
+    assert content.tags["labels_left_out"] == "sub_category: 40 values, more than 24; see measurement.json"
+
+
+def test_names_that_read_alike_in_mlflow_stay_apart(tmp_path: Path) -> None:
+    measured = measurement()
+    measured["by_category"] = {"a&b": {"al_decode": 1.5}, "a|b": {"al_decode": 2.5}, "x" * 300: {"al_decode": 3.5}}
+    metrics = run_content(landed(tmp_path, measured)).metrics
+    assert {m.name: m.value for m in metrics if m.name.startswith("al_decode.a")} == {"al_decode.a_b": 1.5, "al_decode.a_b-2": 2.5}
+    assert len({(m.name, m.step) for m in metrics}) == len(metrics)
+    assert max(len(m.name) for m in metrics) <= 250
+
+
 def test_what_is_no_finite_number_is_a_reason_and_not_a_metric(tmp_path: Path) -> None:
     attempt = landed(tmp_path, measurement())
     broken = measurement()

@@ -71,6 +71,14 @@ def test_the_context_of_an_engine_holds_the_whole_conversation(tmp_path: Path, m
     assert need < context < need + 300
 
 
+def test_an_engine_is_never_asked_for_more_context_than_the_target_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preparation = Preparation(tmp_path, lambda line: None)
+    monkeypatch.setattr(preparation, "prompts", lambda _: talks(100))
+    monkeypatch.setattr(preparation, "tokenizer_source", lambda _: TINY)
+    assert preparation.context_per_slot([point("workload.osl=300", "target.max_model_len=500")]) == 500
+    assert preparation.context_per_slot([point("workload.osl=300", "target.max_model_len=5000")]) % 256 == 0
+
+
 def test_a_recording_names_the_turns(tmp_path: Path) -> None:
     from specsweep.client.dialects import dialect
     from specsweep.client.recording import read_recording

@@ -12,6 +12,7 @@ value for, in the engine's own words and order.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -79,6 +80,7 @@ class WireRequest:
     include_usage: bool = False
     continuous_usage: bool = False  # vLLM: the usage so far in every chunk
     with_ids: bool = True
+    logprobs: bool = False  # of the streamed tokens; on vLLM's wire
     asked: Json = field(default_factory=dict)  # the body, for wires that repeat it
 
 
@@ -221,10 +223,18 @@ def wire(name: str, served: Served) -> Wire:
     return import_module(f"specsweep.client.sim.wire.{name}").make(served)  # type: ignore[no-any-return]
 
 
+LOWEST = 16  # ids below are left out: special tokens of many vocabularies
+
+
 def token_id(seed: int, index: int, vocab_size: int) -> int:
-    """Id number ``index`` of an answer. The lowest ids are left out: special tokens of many vocabularies."""
-    low = 16 if vocab_size > 16 else 0
+    """Id number ``index`` of an answer: every id from ``LOWEST`` on is as likely as the others, which is all that a simulated token is."""
+    low = LOWEST if vocab_size > LOWEST else 0
     return low + ((seed + (index + 1) * 2_654_435_761) & 0xFFFFFFFF) * (vocab_size - low) // 0x100000000
+
+
+def token_logprob(vocab_size: int) -> float:
+    """Of any simulated token, by the rule of :func:`token_id`."""
+    return -math.log(vocab_size - LOWEST if vocab_size > LOWEST else vocab_size)
 
 
 def text_of(ids: Sequence[int]) -> str:

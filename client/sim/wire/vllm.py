@@ -10,7 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from specsweep.client.sim.wire import DONE, Answer, Counts, Json, Part, Refusal, Served, WireRequest, compact, json_text_of, sse, text_of
+from specsweep.client.sim.wire import (
+    DONE,
+    Answer,
+    Counts,
+    Json,
+    Part,
+    Refusal,
+    Served,
+    WireRequest,
+    compact,
+    json_text_of,
+    sse,
+    text_of,
+    token_logprob,
+)
 from specsweep.client.sim.wire._checks import are_ids, is_count, json_object, number, text_length
 from specsweep.client.sim.wire._http import uvicorn_head
 from specsweep.client.sim.wire._prometheus import Series, python_page
@@ -91,6 +105,7 @@ class Vllm:
             include_usage=bool(options.get("include_usage")) or not asked.get("stream"),
             continuous_usage=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
             with_ids=bool(asked.get("return_token_ids")),
+            logprobs=asked.get("logprobs") is not None,
         )
 
     def head(self, *, stream: bool, status: int, length: int, close: bool, date: str) -> bytes:
@@ -104,7 +119,8 @@ class Vllm:
         answer.chunks += 1
         if answer.chunks > 1:
             return [self._later_chunk(answer, new, finish)]
-        choice: Json = {"index": 0, "text": text_of(new), "logprobs": None, "finish_reason": finish or None, "stop_reason": None}
+        choice: Json = {"index": 0, "text": text_of(new), "logprobs": self._logprobs(answer, new)}
+        choice |= {"finish_reason": finish or None, "stop_reason": None}
         with_ids = answer.request.with_ids
         choice |= {"prompt_token_ids": answer.request.prompt if with_ids else None, "token_ids": new if with_ids else None}
         return [sse({**self._common(answer), "choices": [choice], **self._beside(answer, finish)})]
@@ -114,11 +130,21 @@ class Vllm:
         if not answer.prefix:
             answer.prefix = f'data: {compact(self._common(answer)).decode()[:-1]},"choices":[{{"index":0,"text":'
         ids = f"[{','.join(map(str, new))}]" if answer.request.with_ids else "null"
+        logprobs = compact(self._logprobs(answer, new)).decode() if answer.request.logprobs else "null"
         reason, beside = f'"{finish}"' if finish else "null", self._beside(answer, finish)
         return (
-            f'{answer.prefix}{json_text_of(new)},"logprobs":null,"finish_reason":{reason},"stop_reason":null,'
+            f'{answer.prefix}{json_text_of(new)},"logprobs":{logprobs},"finish_reason":{reason},"stop_reason":null,'
             f'"prompt_token_ids":null,"token_ids":{ids}}}]{"," + compact(beside)[1:-1].decode() if beside else ""}}}\n\n'
         ).encode()
+
+    def _logprobs(self, answer: Answer, new: Sequence[int]) -> Json | None:
+        """Of the sampled tokens alone, whatever number of others is asked for: there is nothing to tell of those."""
+        if not answer.request.logprobs:
+            return None
+        value, texts = token_logprob(self._served.vocab_size), [text_of([i]) for i in new]
+        before = len(text_of(answer.ids[: len(answer.ids) - len(new)]))
+        offsets = [before + sum(map(len, texts[:i])) for i in range(len(texts))]
+        return {"text_offset": offsets, "token_logprobs": [value] * len(new), "tokens": texts, "top_logprobs": [{t: value} for t in texts]}
 
     def _beside(self, answer: Answer, finish: str) -> Json:
         """What stands beside the choices of a chunk: the usage so far if it was asked for, the fingerprint in a last chunk without a usage chunk after it."""

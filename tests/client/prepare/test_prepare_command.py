@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,8 @@ def test_partial_is_5_and_says_how_to_go_on_and_complete_is_0(raw: Path, tmp_pat
         (("to=x",), "to=x: not a setting"),
         (("out=",), "out=: give a value"),
         (("from=/nowhere",), "from=/nowhere: no such folder"),
+        (("mini/",), "mini/: no such config; there are mini/qualitative.*mini alone is all"),
+        (("mini", "mini/none"), "mini/none: no such config"),
     ],
 )
 def test_a_wrong_word_is_named(words: tuple[str, ...], told: str) -> None:
@@ -82,3 +87,26 @@ def test_the_committed_set_stands_alone(words: list[str], tmp_path: Path) -> Non
     with pytest.raises(ConfigError):
         command(*words, f"out={tmp_path}")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_is_killed_half_way_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    count = 4000
+    rows = [unfilled(str(n), f"{HUB}/deepmind/code_contests", f"n{n}", turns=with_template("In C++: {question}")) for n in range(count)]
+    write_published(tmp_path / "raw", "qualitative", rows)
+    texts = [{"name": f"n{n}", "description": f"Sort {n}."} for n in range(count)]
+    write_raw(tmp_path / "raw", "deepmind/code_contests/data/test-00000-of-00001.parquet", texts)
+    words = ("qualitative", f"from={tmp_path / 'raw'}")
+    run = "import sys; from specsweep.orchestrator.cli import main; sys.exit(main(sys.argv[1:]))"
+    line = [sys.executable, "-c", run, "data", "prepare", *words, f"out={tmp_path / 'out'}"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(said for said in process.stderr if not said.rstrip().endswith(f" 0/{count}"))
+        process.kill()
+    assert said.startswith("qualitative: deepmind/code_contests "), said
+    assert process.returncode == -signal.SIGKILL
+    folder = tmp_path / "out" / "qualitative"
+    assert [path.name for path in folder.iterdir()] == [".prepare.journal"]
+    assert command(*words, f"out={tmp_path / 'out'}") == 0
+    assert command(*words, f"out={tmp_path / 'whole'}") == 0
+    assert read_rows(folder / "test.parquet") == read_rows(tmp_path / "whole" / "qualitative" / "test.parquet")
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "test.parquet"]
