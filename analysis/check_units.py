@@ -31,6 +31,7 @@ CHECK_UNITS: Mapping[str, CheckUnit] = {
     "in_flight": CheckUnit("requests"),
     "requests": CheckUnit("requests"),
     "failed_share": _share("of the requests"),
+    "sent_again": _share("of the requests"),
     "engine_batch_limit": CheckUnit("requests"),
     "running_requests": CheckUnit("requests"),
     "queued_in_engine": _share("of the looks"),

@@ -96,6 +96,19 @@ def load_checks(
     ]
 
 
+def sent_again_check(requests: Sequence[RequestTrace]) -> Check | None:
+    """Requests that failed before their first token and were sent again. None where there were none.
+
+    They are in no latency and no rate of users; but while a slot waits for its next try, the batch is smaller than it should be.
+    """
+    again = [r for r in requests if r.retried]
+    if not again:
+        return None
+    share, tries = len(again) / len(requests), sum(len(r.retried) for r in again)
+    text = f"{len(again)} of {len(requests)} requests were sent again, {tries} times in all, first after: {again[0].retried[0]}"
+    return Check("sent_again", share, MAX_FAILED_SHARE, share <= MAX_FAILED_SHARE, ("tps", "steps"), text)
+
+
 # --- could the client have been the bottleneck? ---------------------------------------------------------------------------------
 
 

@@ -15,14 +15,14 @@ that changed is not a regression of the engine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from specsweep.analysis.attempts import Attempt, Cell, Estimate, cells, is_measured, is_simulated, latest, student_t, varying
+from specsweep.analysis.attempts import Attempt, Cell, Estimate, cells, is_measured, is_simulated, latest, varying
 from specsweep.analysis.details import describe
 from specsweep.analysis.environment import environment_differences
+from specsweep.analysis.log_scale import product
 from specsweep.analysis.metrics import BY_NAME, METRICS
 from specsweep.analysis.speedup import ratio_text
 from specsweep.analysis.tabular import Column, Row, Table, put, with_interval
@@ -66,6 +66,7 @@ class Comparison:
     environment: list[str]  # fields that differ, one line each
     simulated: bool = False
     threshold: float = 0.0
+    lost: tuple[tuple[str, str], ...] = ()  # (point, why): valid in A, and in B missing, failed or not valid
     left_out: tuple[tuple[str, str], ...] = ()  # (point, why): rates that a failed check keeps out of the comparison
     rates_asked: bool = False
 
@@ -103,8 +104,11 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
     matched: list[Matched] = []
     refused: list[tuple[str, str]] = []
     left_out: list[tuple[str, str]] = []
+    lost = [(describe(c.axes), "not in B") for c in only_a if c.valid("tps")]
     environment: dict[str, None] = {}
     for cell_a, cell_b in pairs:
+        if cell_a.valid("tps") and not cell_b.valid("tps"):
+            lost.append((describe(cell_a.axes), cell_b.why_invalid("tps")))
         why = _refusal(cell_a, cell_b)
         if why:
             refused.append((describe(cell_a.axes), why))
@@ -125,6 +129,7 @@ def compare(a: Iterable[Attempt], b: Iterable[Attempt], *, metrics: Sequence[str
         list(environment),
         any(is_simulated(x) for x in [*first, *second]),
         threshold,
+        tuple(lost),
         tuple(left_out),
         any(aspect_of(m) == "tps" for m in metrics or DEFAULT_METRICS),
     )
@@ -217,28 +222,14 @@ def _difference(axes: Mapping[str, Any], metric: str, a: Estimate, b: Estimate, 
 
 
 def independent_ratio(a: Estimate, b: Estimate, comparisons: int = 1) -> Estimate:
-    """b / a of two estimates from different sessions: the half widths of their intervals on the log scale add in square.
+    """b / a of two estimates from different sessions: their relative variances add (see :func:`log_scale.product`).
 
     ``comparisons``: how many such ratios are looked at together; all their intervals hold at once in 95 % of cases. No interval if one side
     has none: without it nothing can be shown. A metric that is exact in both (the AL of a baseline) gets an interval of no width.
     """
-    value = b.value / a.value
-    widths = [_log_half_width(e) for e in (a, b)]
-    if None in widths:
-        return Estimate(value, method="none: one side has no interval")
-    freedom = float(min((e.clusters - 1 for e in (a, b) if e.clusters > 1), default=1000))
-    wider = student_t(freedom, 1 - 0.05 / comparisons) / student_t(freedom)
-    reach = wider * math.sqrt(math.fsum(w**2 for w in widths if w is not None))
-    low, high = value * math.exp(-reach), value * math.exp(reach)
-    scope = a.scope if a.scope == b.scope else "mixed"
     method = f"independent sessions, simultaneous over {comparisons}"
-    return Estimate(value, low, high, scope, min(a.sessions, b.sessions), method, int(freedom) + 1)
-
-
-def _log_half_width(e: Estimate) -> float | None:
-    if e.low is None or e.high is None or e.low <= 0:
-        return None
-    return math.log(e.high / e.low) / 2
+    found = product([(b, 1), (a, -1)], comparisons=comparisons, method=method)
+    return found if found.has_interval else replace(found, method="none: one side has no interval")
 
 
 def difference_table(comparison: Comparison, *, everything: bool = False) -> Table:

@@ -90,7 +90,7 @@ def _checks(
     step_times: StepTimes,
 ) -> list[Check]:
     main = [r for r in trace.requests if r.phase == "main"]
-    failed = len(trace.requests) - len(chosen.everything)
+    failed = len(trace.requests) - len(chosen.everything) + sum(len(r.retried) for r in trace.requests)  # exchanges, each try by itself
     server = facts.step_clock == "server"
     latency = timing.request_latency_ms(speed.timed).values
     per_token_ms = sheet.metrics.get("tpot_ms_mean")
@@ -105,6 +105,7 @@ def _checks(
             failure=_commonest_failure(main),
             max_batch=facts.max_batch,
         ),
+        checks.sent_again_check(main),
         *residency_checks(
             facts.batch_size, trace.gauges, trace.running_max, window.seconds, trace.counters, between_turns=flight.between_turns
         ),
@@ -194,6 +195,8 @@ def _counts(trace: PointTrace, chosen: Selection) -> dict[str, Any]:
         "failed": len(failed),
         "failed_by_kind": dict(Counter(r.read.error_kind or "protocol" for r in failed)),
         "retried": sum(r.attempts > 1 for r in trace.requests),
+        "sent_again": sum(bool(r.retried) for r in trace.requests),  # after a failure, where the sweep asked for it
+        "retries": sum(len(r.retried) for r in trace.requests),
         "cut": sum(r.read.finish_reason == "length" for r in chosen.main),
         "scored": len(chosen.scored),
         "timed": len(chosen.timed),

@@ -87,7 +87,7 @@ def pareto(cells: Sequence[Cell], shown: set[str] | None = None) -> list[ParetoP
                 state[i] = "frontier"
                 continue
             winner[i] = members[d]
-            clearly = any(_clearly_dominates(placed[j][1:], placed[i][1:]) for j in front)
+            clearly = any(clearly_dominates(placed[j][1:], placed[i][1:]) for j in front)
             state[i] = "dominated" if clearly else "close"
     own_front = set()
     for members in by_series.values():
@@ -108,6 +108,7 @@ def pareto(cells: Sequence[Cell], shown: set[str] | None = None) -> list[ParetoP
     ]
 
 
-def _clearly_dominates(p: tuple[Estimate, Estimate], q: tuple[Estimate, Estimate]) -> bool:
+def clearly_dominates(p: tuple[Estimate, Estimate], q: tuple[Estimate, Estimate]) -> bool:
+    """Whether p is at least as good in both, and better in one beyond the intervals."""
     at_least = all(a.value >= b.value for a, b in zip(p, q, strict=True))
     return at_least and any(a.value > b.value and not a.overlaps(b) for a, b in zip(p, q, strict=True))

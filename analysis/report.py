@@ -18,6 +18,7 @@ from specsweep.analysis import breakdown, details, figures, hover, noise
 from specsweep.analysis.attempts import (
     Attempt,
     Cell,
+    axes_of,
     cells,
     is_capture,
     is_measured,
@@ -28,6 +29,7 @@ from specsweep.analysis.attempts import (
     series_label,
     varying,
 )
+from specsweep.analysis.axis_words import capture_words
 from specsweep.analysis.pareto import ParetoPoint, pareto
 from specsweep.analysis.reasons import in_one_sentence
 from specsweep.analysis.routing_table import routing_table
@@ -120,7 +122,7 @@ class Report:
         failed = len(self.attempts) - measured
         parts = [f"{measured} of {self.planned} points measured"]
         captured = sum(is_measured(a) and is_capture(a) for a in self.attempts)
-        parts += [f"{captured} of them untimed routing captures"] if captured else []
+        parts += [f"{captured} of them untimed {_captures(self.attempts)}"] if captured else []
         parts += [f"{invalid} of them not valid"] if invalid else []
         parts += [f"{failed} failed"] if failed else []
         missing = self.planned - len(self.attempts)
@@ -149,6 +151,11 @@ def build(
     return Report(name, chosen, grouped, points, rows, total, dropped, warnings, command, written_utc, command_invalid, sources)
 
 
+def _captures(attempts: Iterable[Attempt]) -> str:
+    found = [capture_words(axes_of(a)) for a in attempts if is_measured(a) and is_capture(a)]
+    return " and ".join(f"{words}s" for words in dict.fromkeys(found))
+
+
 def headlines(report: Report) -> list[str]:
     """The findings, most important first: best speedup, then per workload and series where it pays; each with its interval."""
     found = []
@@ -170,7 +177,9 @@ def headlines(report: Report) -> list[str]:
         found.append(f"No speedup can be given{where}: {in_one_sentence(reasons)}.")
     elif any(is_measured(a) for a in report.attempts):
         timed = any(is_measured(a) and not is_capture(a) for a in report.attempts)
-        lack = "no point with a drafter was measured" if timed else "only routing captures were measured, and they are not timed"
+        lack = (
+            "no point with a drafter was measured" if timed else f"only {_captures(report.attempts)} were measured, and they are not timed"
+        )
         found.append(f"No speedup can be given: {lack}.")
     count = {word: sum(r.verdict == word for r in known) for word in ("faster", "slower", "not shown")}
     if known:

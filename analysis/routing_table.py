@@ -37,7 +37,7 @@ _FOLDABLE = ("point", "layers", "experts")  # of a title
 
 def routing_table(attempts: Iterable[Attempt]) -> Table:
     """One row a measured capture. Records hold every number but those by layer, which the measurement has."""
-    captures = [a for a in attempts if is_capture(a) and is_measured(a)]
+    captures = [a for a in attempts if is_capture(a) and is_measured(a) and "routing" in a["measurement"]]
     if not captures:
         return Table("routing", "Routing captures", _COLUMNS, ())
     notes = (*([SIMULATED] if any(is_simulated(a) for a in captures) else []), UNTIMED, PER_PASS)

@@ -33,13 +33,13 @@ class Selection:
     everything: list[RequestTrace]
     main: list[RequestTrace]
     scored: list[RequestTrace]  # main, first time that their prompt was sent
-    timed: list[RequestTrace]  # main, started in the steady window; all of main where there is none
+    timed: list[RequestTrace]  # main, started in the steady window; all of main where there is none. Without what was sent again
 
 
 def select(trace: PointTrace, window: Window) -> Selection:
     everything = ok(trace.requests)
     main = [r for r in everything if r.phase == "main"]
-    timed = [r for r in main if not window.ok or window.open_ns <= r.t_send_ns <= window.close_ns]
+    timed = [r for r in main if not r.retried and (not window.ok or window.open_ns <= r.t_send_ns <= window.close_ns)]
     return Selection(everything, main, [r for r in main if r.pass_index == 0], timed)
 
 

@@ -41,12 +41,14 @@ from specsweep.analysis.attempts import (
 )
 from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.environment import environment_differences
+from specsweep.analysis.proxy import proxy_speedup
 from specsweep.analysis.reasons import in_one_sentence
 
 Verdict = Literal["faster", "slower", "not shown"]
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # one conversation with the drafter and without
 Floats = NDArray[np.float64]
 
+ASPECTS = {"tps": "rates", "steps": "step times"}
 CUT_SHARE_MAY_DIFFER = 0.05  # absolute difference of the share of answers that the cap cut
 LOOPING_MAY_DIFFER = 0.05  # absolute difference of the share of answers that end in a loop
 LENGTH_MAY_DIFFER = 0.05  # relative difference of mean answer length, over all categories
@@ -61,6 +63,7 @@ class Speedup:
     cell: Cell
     user_tps: Estimate | None = None
     output_tps: Estimate | None = None
+    user_tps_pooled: Estimate | None = None  # Σ tokens / Σ time instead of the mean over requests: what a pooled AL goes with
     proxy: float | None = None
     proxy_clean: float | None = None
     conversations: int = 0  # common to both arms: the clusters of the user TPS interval
@@ -102,7 +105,7 @@ def _speedup(cell: Cell, by_id: Mapping[str, Attempt]) -> Speedup:
         return Speedup(cell, reason=refused[0])
     found = [_ratios(*pair) for pair in pairs]
     warnings = tuple(dict.fromkeys(w for pair in pairs for w in arm_warnings(*pair)))
-    idle = all(_accepted_nothing(attempt) for attempt, _ in pairs)
+    idle = all(accepted_nothing(attempt) for attempt, _ in pairs)
     if idle:
         warnings += ("no draft was accepted, so a gain can only be a difference between the two sessions",)
     if refused:
@@ -111,6 +114,7 @@ def _speedup(cell: Cell, by_id: Mapping[str, Attempt]) -> Speedup:
         cell,
         user_tps=_combine([f.user_tps for f in found]),
         output_tps=_combine([f.output_tps for f in found]),
+        user_tps_pooled=_combine([f.user_tps_pooled for f in found]),
         proxy=_mean([proxy(*pair, "step_ms_mean") for pair in pairs]),
         proxy_clean=_mean([proxy(*pair, "step_ms_decode_mean") for pair in pairs]),
         conversations=min(f.conversations for f in found),
@@ -119,54 +123,99 @@ def _speedup(cell: Cell, by_id: Mapping[str, Attempt]) -> Speedup:
     )
 
 
-def _accepted_nothing(attempt: Attempt) -> bool:
+def accepted_nothing(attempt: Attempt) -> bool:
+    """Not one draft token of it was accepted, as far as its conversations say: nothing that drafting did can have made it faster."""
     rows = attempt["measurement"].get("per_conversation") or ()
     return bool(rows) and all(row.get("accepted") == 0 for row in rows)
 
 
+def same_work(a: Cell, b: Cell) -> bool:
+    """Neither arm had one draft accepted: what differs between them is their sessions, and never the drafting."""
+    return all(c.baseline or all(accepted_nothing(x) for x in c.counted()) for c in (a, b))
+
+
 def _why_not(attempt: Attempt, baseline: Attempt | None) -> str:
+    why = unlike_arms(attempt, baseline, "tps")
+    if why or baseline is None:
+        return why
+    return "" if _common(attempt, baseline) else "the arms have no prompt in common"
+
+
+def unlike_arms(attempt: Attempt, baseline: Attempt | None, aspect: str) -> str:
+    """Why the two cannot be set against each other as the same server with and without its drafter, by numbers whose validity is
+    ``aspect`` (tps, steps); empty if they can."""
+    if is_measured(attempt):
+        if not attempt["point"].get("baseline_id"):
+            return "the sweep has no point with drafter none to compare with"
+        if baseline is None:
+            return "the baseline is not measured yet"
+    return _unlike(attempt, baseline, aspect, "the baseline")
+
+
+def _unlike(attempt: Attempt, other: Attempt | None, aspect: str, name: str) -> str:
+    """The same of any two arms of one server. ``name``: what the other is called."""
     if not is_measured(attempt):
         return why_invalid(attempt)
-    if not attempt["point"].get("baseline_id"):
-        return "the sweep has no point with drafter none to compare with"
-    if baseline is None:
-        return "the baseline is not measured yet"
-    if not is_measured(baseline):
-        return f"the baseline {why_invalid(baseline)}"
-    for which, arm in (("", attempt), ("the baseline's ", baseline)):
-        if not is_valid(arm, "tps"):
-            return f"{which}rates are not valid: {why_invalid(arm, 'tps')}"
-    mine, theirs = axes_of(attempt), axes_of(baseline)
-    for name, value in theirs.items():
-        if not name.startswith("drafter") and name != "draft_length" and value != mine.get(name):
-            return f"the arms differ in {name}: {format_axis(mine.get(name), name)} against {format_axis(value, name)}"
-    differing = environment_differences(attempt, baseline)
+    if other is None or not is_measured(other):
+        return f"{name} {why_invalid(other) if other is not None else 'is not measured yet'}"
+    for which, arm in (("", attempt), (f"{name}'s ", other)):
+        if not is_valid(arm, aspect):
+            return f"{which}{ASPECTS[aspect]} are not valid: {why_invalid(arm, aspect)}"
+    mine, theirs = axes_of(attempt), axes_of(other)
+    for axis, value in theirs.items():
+        if not axis.startswith("drafter") and axis != "draft_length" and value != mine.get(axis):
+            return f"the arms differ in {axis}: {format_axis(mine.get(axis), axis)} against {format_axis(value, axis)}"
+    differing = environment_differences(attempt, other)
     if differing:
         return "the arms ran in different environments: " + "; ".join(differing[:3])
-    if not _common(attempt, baseline):
-        return "the arms have no prompt in common"
     return ""
+
+
+def arm_ratios(cell: Cell, other: Cell) -> tuple[Mapping[str, Estimate | None], str]:
+    """``cell`` over ``other``, two arms of one server that differ in the drafter or its draft length alone: the ratios by name
+    (``user_tps``, ``output_tps``), made as those over the baseline are; or none, and the reason."""
+    theirs = {axes_of(a).get("repeat"): a for a in other.attempts}
+    pairs, refused = [], ""
+    for attempt in cell.attempts:
+        partner = theirs.get(axes_of(attempt).get("repeat"))
+        why = _unlike(attempt, partner, "tps", "the other arm")
+        if why or partner is None:
+            refused = refused or why
+        elif not _common(attempt, partner):
+            refused = refused or "the arms have no prompt in common"
+        else:
+            pairs.append((attempt, partner))
+    if not pairs:
+        return {}, refused
+    found = [_ratios(*pair) for pair in pairs]
+    return {"user_tps": _combine([f.user_tps for f in found]), "output_tps": _combine([f.output_tps for f in found])}, ""
 
 
 @dataclass(frozen=True, slots=True)
 class _PairRatios:
     user_tps: Estimate | None
     output_tps: Estimate | None
+    user_tps_pooled: Estimate | None
     conversations: int
+
+
+# The columns of a conversation that make the two averages: the mean over its requests of their rates, and all tokens over all time.
+REQUEST_MEAN = ("rate_sum", "rate_requests")
+POOLED = ("decode_tokens", "decode_s")
 
 
 def _ratios(attempt: Attempt, baseline: Attempt) -> _PairRatios:
     common = [(a, b) for a, b in _common(attempt, baseline) if a.get("rate_requests") and b.get("rate_requests")]
-    return _PairRatios(_user_ratio(common, attempt, baseline), _block_ratio(attempt, baseline), len(common))
+    mean, pooled = (_user_ratio(common, attempt, baseline, columns) for columns in (REQUEST_MEAN, POOLED))
+    return _PairRatios(mean, _block_ratio(attempt, baseline), pooled, len(common))
 
 
-def _user_ratio(common: Sequence[Pair], attempt: Attempt, baseline: Attempt) -> Estimate | None:
-    """``rate_sum`` is the sum over a conversation's requests of their rates, so the ratio is that of two means over requests."""
+def _user_ratio(common: Sequence[Pair], attempt: Attempt, baseline: Attempt, average: tuple[str, str]) -> Estimate | None:
     if not common:
         return None
     a, b = [x for x, _ in common], [x for _, x in common]
     shared = sum(_ci_fact(arm, "user_tps_mean", "shared_rel_var") for arm in (attempt, baseline))
-    columns = (_column(arm, name) for arm in (a, b) for name in ("rate_sum", "rate_requests"))
+    columns = (_column(arm, name) for arm in (a, b) for name in average)
     return _from_interval(stats.paired_ratio(*columns, shared=shared))
 
 
@@ -187,7 +236,9 @@ def _block_ratio(attempt: Attempt, baseline: Attempt) -> Estimate | None:
 
 
 def _from_interval(interval: stats.Interval) -> Estimate | None:
-    return Estimate(interval.value, interval.low, interval.high, method=interval.method) if math.isfinite(interval.value) else None
+    if not math.isfinite(interval.value):
+        return None
+    return Estimate(interval.value, interval.low, interval.high, method=interval.method, clusters=interval.n)
 
 
 def _common(attempt: Attempt, baseline: Attempt) -> list[Pair]:
@@ -201,7 +252,13 @@ def _common(attempt: Attempt, baseline: Attempt) -> list[Pair]:
 def _combine(ratios: Sequence[Estimate | None]) -> Estimate | None:
     """Over sessions on the log scale, where a ratio and its inverse are alike."""
     logs = [
-        Estimate(math.log(r.value), None if r.low is None else _log(r.low), None if r.high is None else _log(r.high), method=r.method)
+        Estimate(
+            math.log(r.value),
+            None if r.low is None else _log(r.low),
+            None if r.high is None else _log(r.high),
+            method=r.method,
+            clusters=r.clusters,
+        )
         for r in ratios
         if r is not None and r.value > 0
     ]
@@ -209,7 +266,7 @@ def _combine(ratios: Sequence[Estimate | None]) -> Estimate | None:
         return None
     both = over_sessions(logs)
     low, high = (None if v is None else math.exp(v) for v in (both.low, both.high))
-    return Estimate(math.exp(both.value), low, high, both.scope, both.sessions, both.method)
+    return Estimate(math.exp(both.value), low, high, both.scope, both.sessions, both.method, both.clusters)
 
 
 def _log(value: float) -> float:
@@ -221,9 +278,9 @@ def proxy(attempt: Attempt, baseline: Attempt, step_metric: str) -> float | None
     if not (is_valid(attempt, "steps") and is_valid(baseline, "steps")):
         return None
     al, t_sd, t_ar = estimate(attempt, "al_decode"), estimate(attempt, step_metric), estimate(baseline, step_metric)
-    if al is None or t_sd is None or t_ar is None or t_sd.value <= 0:
+    if al is None or t_sd is None or t_ar is None or min(al.value, t_sd.value, t_ar.value) <= 0:
         return None
-    return t_ar.value * al.value / t_sd.value
+    return proxy_speedup(t_ar, t_sd, al).value
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -245,3 +245,27 @@ def test_no_valid_rate_is_not_called_no_difference(tmp_path, capsys):
     assert "No rate is valid in both sweeps" in told.out
     assert "No difference is shown beyond" not in told.out
     assert "no rate could be compared" in told.err
+
+
+def test_a_point_that_b_lost_is_told_and_with_require_all_a_regression(tmp_path, capsys):
+    made = Store(tmp_path)
+    base = samples.quickstart()
+    kept = copy.deepcopy(base)[1:]
+    kept[0]["measurement"]["validity"] |= {"tps": False, "valid": False}
+    for x in kept:
+        x["point"]["point_id"] = x["point"]["point_id"][::-1]
+    for name, attempts in (("a", base), ("b", kept)):
+        points = tuple(Point(x["point"]["point_id"], x["point"]["axes"], {}, {}, None) for x in attempts)
+        made.write_plan(Plan(name, (Session("s", points, 1.0, tuple(1.0 for _ in points)),)))
+        for x in attempts:
+            made.commit(x["point"], x["measurement"])
+    assert [why for _, why in compare(base, kept).lost] == ["not in B", "tps: not valid"]
+    assert compare(kept, base).lost == ()
+    words = ["compare", "a", "b", f"store={tmp_path}"]
+    assert main(words) == 0
+    assert "Lost in B: valid in A, and there (2):" in capsys.readouterr().out
+    assert main([*words, "--require-all"]) == 7
+    assert main(["compare", "a", "a", f"store={tmp_path}", "--require-all"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--json", "--require-all"]) == 7
+    assert len(json.loads(capsys.readouterr().out)["lost_in_b"]) == 2

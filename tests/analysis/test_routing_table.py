@@ -38,6 +38,31 @@ def capture(workload: str, *, failed: bool = False, valid: bool = True, simulate
 TIMED = [attempt(axes(bs=4)), attempt(axes("ngram", 4, bs=4), rate=150.0)]
 
 
+def logprobs(workload: str) -> dict[str, Any]:
+    made = attempt(axes(bs=32, workload=workload, capture="logprobs"))
+    rows = [{"prompt_id": "a", "category": "c", "tokens": 4, "nats": 2.0, "squares": 1.5}]
+    made["measurement"] = {
+        "schema_version": 1,
+        "untimed": True,
+        "metrics": {},
+        "checks": [],
+        "validity": {"valid": True, "tps": False, "steps": False, "acceptance": False},
+        "logprobs": {"unit": "nats per token", "tokens": 4, "mean": 0.5, "by_prompt": rows},
+    }
+    return made
+
+
+def test_log_probabilities_are_counted_by_name_and_stand_in_no_table() -> None:
+    report = build("s", [*TIMED, capture("mixed"), logprobs("mixed")])
+    assert report.status == "4 of 4 points measured, 2 of them untimed routing captures and log-probability captures."
+    assert len(report.cells) == 2
+    assert len(report.tables["routing"].rows) == 1
+    alone = build("s", [logprobs("mixed")])
+    assert (alone.cells, alone.tables["pareto"].rows, alone.tables["routing"].rows) == ([], (), ())
+    assert "log-probability captures" in markdown(alone)
+    assert "log-probability captures" in html(alone)
+
+
 def test_captures_have_a_table_of_their_own_and_stand_in_no_other() -> None:
     report = build("s", [*TIMED, capture("mixed"), capture("random")])
     assert report.status == "4 of 4 points measured, 2 of them untimed routing captures."

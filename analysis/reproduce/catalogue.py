@@ -1,0 +1,33 @@
+"""All tables and figures of the paper that can be reproduced, by their id, in the paper's order.
+
+Every module about some of them has its own ``EXPERIMENTS``; a module that is added here is known to ``specsweep reproduce`` and to ``all``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from specsweep.analysis.reproduce.claims import Experiment
+
+_PARTS: Sequence[Sequence[Experiment]] = ()
+
+
+def _paper_order(experiment: Experiment) -> tuple[int, int]:
+    """Tables first, then figures, each kind by its number, then what has no number."""
+    kind, number = re.fullmatch(r"(\D+)(\d*)", experiment.id).groups()  # type: ignore[union-attr]
+    return {"table": 0, "fig": 1}.get(kind, 2), int(number or 0)
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {e.id: e for e in sorted(chain.from_iterable(_PARTS), key=_paper_order)}
+
+
+def chosen(ids: Iterable[str]) -> list[Experiment]:
+    """The named ones in the order of their names, each once; ``all`` is every one. Raises ``ValueError`` for an id that is not known."""
+    wanted: dict[str, Experiment] = {}
+    for name in ids:
+        if name != "all" and name not in EXPERIMENTS:
+            raise ValueError(f"{name} is no table or figure that can be reproduced; those are {', '.join(EXPERIMENTS)}, and all")
+        wanted |= EXPERIMENTS if name == "all" else {name: EXPERIMENTS[name]}
+    return list(wanted.values())
