@@ -13,7 +13,15 @@ def format_axis(value: object, name: str = "") -> str:
         return "natural"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, Mapping):
+        return _model_words(value) or str(value)
     return str(value)
+
+
+def _model_words(model: Mapping[str, object]) -> str:
+    """A model by what tells it from others of a sweep: its repository, or the end of its path. "" for another mapping."""
+    place = next((str(model[key]) for key in ("repo", "path", "file") if model.get(key)), "") if "source" in model else ""
+    return place.rstrip("/").rpartition("/")[2]
 
 
 def capture_words(axes: Mapping[str, object]) -> str:
