@@ -69,7 +69,7 @@ def _would_be_first(advice: Advice, first: Ranked, row: Ranked) -> str:
     if row is first:
         start = f"no arm is shown to meet the goal; {start}"
     if need is None:
-        return f"{start}: it has no interval there, measure more prompts"
+        return f"{start}: nothing bounds it there, measure more prompts"
     return f"{start}: {_times(need)}"
 
 
@@ -81,8 +81,8 @@ def _work(value: Estimate | None, limit: float, comparisons: int) -> float | Non
     if value is None or not value.has_interval:
         return None
     held = together(value, comparisons)
-    if not held.low or not held.high:
-        return None
+    if held.low is None or held.high is None or held.low <= 0:
+        return None  # between few sessions an interval may reach below 0
     distance = abs(math.log(value.value / limit))
     return (math.log(held.high / held.low) / 2 / distance) ** 2 if distance > 0 else math.inf
 

@@ -59,6 +59,7 @@ def by_category(x: ArrayLike, categories: Sequence[str]) -> dict[str, float]:
 def matrix_figure(matrices: Mapping[str, Floats], title: str) -> Figure:
     """One panel a set, side by side, with one colour scale; below its name the average over its pairs."""
     from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
 
     if not matrices:
         raise ValueError("no similarity matrix to draw")
@@ -73,6 +74,8 @@ def matrix_figure(matrices: Mapping[str, Floats], title: str) -> Figure:
             ax.set_title(f"{name}\naverage {float(shown.mean()):.3f}, {n} prompts", color=INK)
             ax.grid(False)
             ax.spines[:].set_visible(False)
+            for axis in (ax.xaxis, ax.yaxis):  # a prompt has a whole number, in a small matrix too
+                axis.set_major_locator(MaxNLocator(integer=True))
             ax.set_xlabel("prompt")
         axes[0].set_ylabel("prompt")
         figure.colorbar(image, ax=axes, label="cosine similarity", shrink=0.8)

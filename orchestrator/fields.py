@@ -29,7 +29,19 @@ ALIASES = {
     "endpoint": "cluster.endpoint",
 }
 # One value for the whole sweep: where things are and how the sweep is driven, never what is measured.
-SWEEP_WIDE = ("name", "store", "cache", "heads", "record_raw", "rerun", "repeats", "sweep", "cluster", "tracking", "measure.client_processes")
+SWEEP_WIDE = (
+    "name",
+    "store",
+    "cache",
+    "heads",
+    "record_raw",
+    "rerun",
+    "repeats",
+    "sweep",
+    "cluster",
+    "tracking",
+    "measure.client_processes",
+)
 
 _TEXT_NAMES = frozenset(
     {"version", "revision", "sha256", "image", "digest", "commit", "tag", "package", "path", "endpoint", "repo", "name"}
@@ -39,7 +51,20 @@ _KUBERNETES_TEXTS = (
     *("cluster.results.claim", "cluster.weights.claim", "cluster.hub_token.secret", "cluster.hub_token.key", "cluster.clients.ray_address"),
 )
 _TEXT_KEYS = frozenset(
-    {*GROUPS, "sweep", "name", "store", "cache", "heads", "hardware", "tracking.uri", "cluster.model", "cluster.token_env", "workload.prompt", *_KUBERNETES_TEXTS}
+    {
+        *GROUPS,
+        "sweep",
+        "name",
+        "store",
+        "cache",
+        "heads",
+        "hardware",
+        "tracking.uri",
+        "cluster.model",
+        "cluster.token_env",
+        "workload.prompt",
+        *_KUBERNETES_TEXTS,
+    }
 )
 # Mappings that hold whatever their reader understands: new keys need no ``+``.
 OPEN_MAPPINGS = frozenset({"args", "env", "template_args", "pod", "template", "node_selector", "extra_resources", "gpu_limits"})

@@ -128,7 +128,7 @@ def _variant(name: str, part: Part, composed: dict[str, Any], axes: dict[str, An
         return Variant(axes, config, unset=unset)
     config = {**_resolved(config), "name": name}
     check_required(config)
-    return Variant(axes, _with_state(config))
+    return Variant(axes, _with_preset(_with_state(config)))
 
 
 def _with_state(config: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +136,17 @@ def _with_state(config: dict[str, Any]) -> dict[str, Any]:
     if not rules.learns(config) or config["drafter"].get("stateful"):
         return config
     return {**config, "drafter": {**config["drafter"], "stateful": True}}
+
+
+def _with_preset(config: dict[str, Any]) -> dict[str, Any]:
+    """A simulated target whose preset follows from its name says so: two of them may share a tokenizer, and are two points all the same."""
+    engine = config["engine"]
+    if engine["name"] != "sim" or engine.get("preset") or engine.get("model"):
+        return config
+    from specsweep.client.sim.model import presets
+
+    target = str(config["target"]["name"]).rpartition("/")[2]
+    return {**config, "engine": {**engine, "preset": target}} if target in presets() else config
 
 
 def _of_drafter(setting: Setting) -> bool:

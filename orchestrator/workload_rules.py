@@ -73,6 +73,7 @@ def _told(talk: Talk, config: Config, drafting: str, most: str) -> str:
 
     workload = config["workload"]
     corpus, osl = workload.get("corpus"), workload["osl"]
+    otherwise = f"leave it out of {corpus}" if corpus else "shorten workload.prompt"
     said = max(talk.said(tokens))
     if talk.max_tokens:
         return (
@@ -82,11 +83,11 @@ def _told(talk: Talk, config: Config, drafting: str, most: str) -> str:
     if talk.turns > 1 and talk.has_history:
         return (
             f"what the user says in the {talk.turns} turns of conversation {talk.prompt_id} has {said} tokens; with workload.osl={osl}{drafting} that "
-            f"is more than {most}, so its last turn could never be sent: set a smaller workload.osl, or leave it out of {corpus}"
+            f"is more than {most}, so its last turn could never be sent: set a smaller workload.osl, or {otherwise}"
         )
     return (
         f"prompt {talk.prompt_id} has {said} tokens at its natural length; with workload.osl={osl}{drafting} that is more than {most}: set a "
-        f"smaller workload.osl, an isl that it is cut to, or leave it out of {corpus}"
+        f"smaller workload.osl, an isl that it is cut to, or {otherwise}"
     )
 
 

@@ -145,7 +145,7 @@ def _material(cell: Cell, config: Mapping[str, Any]) -> tuple[Material, str]:
     for tier in TIERS:
         if tier in (cell.axes.get("workload.category"), workload.get("category")) or tier in words:
             return "throughput", tier
-    return "other", ""
+    return ("throughput" if "throughput" in words else "other"), ""
 
 
 def select(arms: Iterable[Arm], **wanted: Any) -> list[Arm]:
@@ -165,7 +165,8 @@ def groups(arms: Sequence[Arm], *along: str) -> dict[str, list[Arm]]:
 def label(arm: Arm, shown: Iterable[str], among: Sequence[Arm]) -> str:
     """``GPT-OSS 120B + EAGLE3, BS 32, DL 3``; the option's name stands behind the drafter where arms of one kind have several."""
     options = {a.option for a in among if a.pair == arm.pair}
-    text = arm.pair + (f" ({arm.option})" if len(options) > 1 else "")
+    alone = len({a.pair for a in among}) == 1  # then the figure's title says it
+    text = arm.pair if len(options) < 2 else arm.option if alone else f"{arm.pair} ({arm.option})"
     if len({a.engine for a in among}) > 1:
         text += f", {arm.engine}"
     words = {"batch_size": "BS", "draft_length": "DL", "isl": "ISL", "temperature": "T", "workload": ""}

@@ -9,9 +9,38 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from specsweep.analysis.reproduce import (
+    benchmarks_and_heads,
+    blog_example,
+    dataset_tables,
+    draft_lengths,
+    input_lengths,
+    proxy_table,
+    selection_table,
+    similarity_figures,
+    similarity_matrices,
+    speed_curves,
+    stability_tables,
+    table1,
+    vocabulary_table,
+)
 from specsweep.analysis.reproduce.claims import Experiment
 
-_PARTS: Sequence[Sequence[Experiment]] = ()
+_PARTS: Sequence[Sequence[Experiment]] = (
+    benchmarks_and_heads.EXPERIMENTS,
+    blog_example.EXPERIMENTS,
+    dataset_tables.EXPERIMENTS,
+    draft_lengths.EXPERIMENTS,
+    input_lengths.EXPERIMENTS,
+    proxy_table.EXPERIMENTS,
+    selection_table.EXPERIMENTS,
+    similarity_figures.EXPERIMENTS,
+    similarity_matrices.EXPERIMENTS,
+    speed_curves.EXPERIMENTS,
+    stability_tables.EXPERIMENTS,
+    table1.EXPERIMENTS,
+    vocabulary_table.EXPERIMENTS,
+)
 
 
 def _paper_order(experiment: Experiment) -> tuple[int, int]:

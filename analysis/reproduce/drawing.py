@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.figures import BASELINE, FAINT, INK, MARKERS, PALETTE, house_style
@@ -103,9 +103,9 @@ def _draw(ax: Axes, line: Line, style: tuple[str, str], shift: float) -> None:
         ax.plot(at, shown, color=style[0], linewidth=1.3, linestyle=":" if line.dashed else "-", zorder=3)
     for value, place in zip(line.y, at, strict=True):
         _whisker(ax, value, place, style[0], upright=True)
-    for value, e in zip(line.x, line.y, strict=True):
-        if isinstance(value, Estimate):
-            _whisker(ax, value, e.value, style[0], upright=False)
+    for place_x, e in zip(line.x, line.y, strict=True):
+        if isinstance(place_x, Estimate):
+            _whisker(ax, place_x, e.value, style[0], upright=False)
     for place, e, empty in zip(at, line.y, hollow, strict=True):
         ax.plot(
             [place], [e.value], linestyle="", marker=style[1], markersize=6, markerfacecolor="white" if empty else style[0],
@@ -155,7 +155,7 @@ def _legend(
     handles = []
     for name in names:
         line = drawn[name]
-        kind = "" if not line.joined else ":" if line.dashed else "-"
+        kind: Literal["", ":", "-"] = "" if not line.joined else ":" if line.dashed else "-"
         handles.append(Line2D([], [], color=style[name][0], marker=style[name][1], markersize=6, linestyle=kind, linewidth=1.3, label=name))
     if any(line.tags for line in drawn.values()):
         handles.append(Line2D([], [], color=FAINT, marker="$8$", linestyle="", markersize=6, label="number: batch size"))

@@ -8,13 +8,14 @@ is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.reproduce.arms import Arm
-from specsweep.analysis.reproduce.claims import Claim, NumberCheck, Verdict, all_of
+from specsweep.analysis.reproduce.claims import Claim, NumberCheck, Outcome, Verdict, all_of
 from specsweep.analysis.tabular import decimals_for, with_interval
 
+LEFT_OUT = "left out, not valid"
 SHOWN = 4  # parts of one verdict that the sentence tells in full
 _WORDS: dict[Verdict, str] = {"failed": "not so", "not decidable": "open", "holds": "so"}
 
@@ -48,13 +49,14 @@ def judged(
     if not found:
         return Claim(key, text, source, "not decidable", lacking)
     sentences = []
-    for word in ("failed", "not decidable", "holds"):
+    words: tuple[Verdict, ...] = ("failed", "not decidable", "holds")
+    for word in words:
         members = [p for p in found if p.verdict == word]
         if members:
             told = [f"{p.name}: {p.words}" if p.words else p.name for p in members[:SHOWN]]
             more = [f"and {len(members) - SHOWN} more"] if len(members) > SHOWN else []
             count = f" {len(members)} of {len(found)}" if len(found) > 1 else ""
-            sentences.append(f"{_WORDS[word]}{count} – " + "; ".join(told + more))  # type: ignore[index]
+            sentences.append(f"{_WORDS[word]}{count} – " + "; ".join(told + more))
     return Claim(key, text, source, verdict, ". ".join(sentences))
 
 
@@ -107,7 +109,16 @@ def left_out(arms: Iterable[Arm], aspect: str) -> tuple[str, ...]:
         return ()
     first, why = reasons[0]
     where = f"{first.pair}, BS {first.batch_size}"
-    return (f"{len(reasons)} cell{'s' if len(reasons) > 1 else ''} left out, not valid ({aspect}): {where}: {why}.",)
+    return (f"{len(reasons)} cell{'s' if len(reasons) > 1 else ''} {LEFT_OUT} ({aspect}): {where}: {why}.",)
+
+
+def explained(outcome: Outcome) -> Outcome:
+    """With the cells that were left out named in the evidence of every claim that they may have kept from being decided."""
+    reasons = " ".join(note for note in outcome.notes if LEFT_OUT in note)
+    if not reasons:
+        return outcome
+    claims = tuple(replace(c, evidence=f"{c.evidence}. {reasons}") if c.verdict == "not decidable" else c for c in outcome.claims)
+    return replace(outcome, claims=claims)
 
 
 def al_check(name: str, paper: float, ours: Estimate | None) -> NumberCheck:

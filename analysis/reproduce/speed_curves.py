@@ -74,7 +74,8 @@ def panels(arms: Sequence[Arm], panel: Callable[[Arm], str], role: Callable[[Arm
         for arm in members:
             key = tuple((k, repr(v)) for k, v in sorted(arm.cell.axes.items()) if k not in _NO_SERIES)
             series.setdefault(key, []).append(arm)
-        curves, roles = [], {}
+        curves: list[Curve] = []
+        roles: dict[str, Curve] = {}
         for found in series.values():
             curve = Curve(name(found[0]), tuple(sorted(found, key=lambda a: a.batch_size)), found[0].baseline)
             curves.append(curve)

@@ -69,7 +69,7 @@ def _columns(arms: Sequence[Arm], found: Mapping[str, Speedup]) -> list[Arms]:
                 at[int(arm.temperature)] = arm
         twins = sum(other[:2] == key[:2] for other in grouped)
         option = members[0].option + f" DL {members[0].draft_length} BS {members[0].batch_size}" if twins > 1 else ""
-        made.append(Arms(*key[:2], option, members[0].engine, at, {t: found[a.cell.key] for t, a in at.items()}))
+        made.append(Arms(key[0], key[1], option, members[0].engine, at, {t: found[a.cell.key] for t, a in at.items()}))
     if not any(a.paper_target for a in arms) and arms:
         return made
     order = [(row.target_model, row.drafter) for row in printed.table1() if row.metric == "mean_al" and row.temperature == 0]

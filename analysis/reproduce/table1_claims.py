@@ -188,7 +188,7 @@ def _al_falls(columns: Sequence[Column]) -> list[tuple[Column, Estimate | None]]
 
 
 def _speedup_falls(columns: Sequence[Column]) -> list[tuple[Column, Estimate | None]]:
-    falls = []
+    falls: list[tuple[Column, Estimate | None]] = []
     for c in _both(columns):
         hot, cold = c.speedup[1].user_tps, c.speedup[0].user_tps
         if hot and cold:

@@ -35,7 +35,9 @@ class Acceptance:
     temperature_factor: Knots = ((0.0, (1.0,)),)
     draft_share: Mapping[str, float] = field(default_factory=lambda: {DEFAULT: 1.0})  # of the steps that draft at all
     prompt_spread: float = 0.0  # standard deviation of the ease over prompts, in log-odds
-    trees: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # top-k: what a tree of that width multiplies the rates by, by position
+    trees: Mapping[int, tuple[float, ...]] = field(
+        default_factory=dict
+    )  # top-k: what a tree of that width multiplies the rates by, by position
     long_draft_factor: float = 1.0  # multiplies every rate for each draft token beyond LONG_DRAFT
 
     def rates(self, category: str, isl: int, temperature: float = 0.0, ease: float = 0.0, draft_length: int = 0) -> tuple[float, ...]:
@@ -51,7 +53,9 @@ class Acceptance:
         if topk not in self.trees:
             known = ", ".join(map(str, sorted(self.trees))) or "none: only chains"
             raise ModelError(f"topk={topk} is not described by the model (it has {known}); choose one, or add it under trees")
-        return replace(self, by_category={c: tuple((isl, _times(rates, self.trees[topk])) for isl, rates in k) for c, k in self.by_category.items()})
+        return replace(
+            self, by_category={c: tuple((isl, _times(rates, self.trees[topk])) for isl, rates in k) for c, k in self.by_category.items()}
+        )
 
     def draft_probability(self, category: str) -> float:
         """The share of decode steps in which the drafter proposes anything. The others bring one token."""

@@ -94,7 +94,21 @@ class SimCounters:
 class _Live:
     """A request in the engine."""
 
-    __slots__ = ("answer", "arrived", "cached", "computed", "emitted", "ends_at", "expert_share", "request", "rng", "scale", "share", "survival", "to_compute")
+    __slots__ = (
+        "answer",
+        "arrived",
+        "cached",
+        "computed",
+        "emitted",
+        "ends_at",
+        "expert_share",
+        "request",
+        "rng",
+        "scale",
+        "share",
+        "survival",
+        "to_compute",
+    )
 
     def __init__(self, request: SimRequest, arrived: float, model: SimModel, draft_length: int, seed: int) -> None:
         self.arrived: float | None = arrived  # None: it has been in a step

@@ -39,7 +39,9 @@ def fit_presets(data: Mapping[str, Any]) -> dict[str, Preset]:
 
 def _fit(name: str, spec: Mapping[str, Any], data: Mapping[str, Any]) -> Preset:
     preset: Preset = {"name": name, "about": spec["about"], "hardware": dict(spec["hardware"]), "target": dict(spec["target"])}
-    preset["drafters"] = {d: acceptance_fields(arm, data, data["long_draft"].get(d, 1.0)) | arm["cost"] for d, arm in spec["drafters"].items()}
+    preset["drafters"] = {
+        d: acceptance_fields(arm, data, data["long_draft"].get(d, 1.0)) | arm["cost"] for d, arm in spec["drafters"].items()
+    }
     for drafter, arm in spec["drafters"].items():
         _specbench(preset["drafters"], drafter, arm, data["long_draft"].get(drafter, 1.0))
     free = dict(spec.get("free", {}))
@@ -48,7 +50,9 @@ def _fit(name: str, spec: Mapping[str, Any], data: Mapping[str, Any]) -> Preset:
     if "engine_factor" in spec:
         preset["engine_factor"] = dict(spec["engine_factor"])
     _search(preset, free, spec, data, lambda kind: kind != AT_TEMPERATURE_1)
-    sampling = {f"drafters.{drafter}.sampling_overhead_ms": [0.0, 100.0] for drafter, arm in spec["drafters"].items() if 1 in arm["speedup"]}
+    sampling = {
+        f"drafters.{drafter}.sampling_overhead_ms": [0.0, 100.0] for drafter, arm in spec["drafters"].items() if 1 in arm["speedup"]
+    }
     if sampling:  # on its own: these figures say nothing about a greedy step
         set_parameters(preset, dict.fromkeys(sampling, 1.0))
         _search(preset, sampling, spec, data, lambda kind: kind == AT_TEMPERATURE_1)
@@ -118,11 +122,10 @@ def tree_factors(rates: Mapping[str, list[float]], domains: Iterable[str], print
     for draft_length, al in sorted(printed.items()):
         new = draft_length - len(factors)
 
-        def mean_al(factor: float, length: int = draft_length, new: int = new) -> float:
-            tried = [*factors, *[factor] * new]
-            return sum(_tree_al(rates[c], tried, length) for c in names) / len(names)
+        def too_long(factor: float, known: tuple[float, ...], new: int, length: int, al: float) -> float:
+            return sum(_tree_al(rates[c], [*known, *[factor] * new], length) for c in names) / len(names) - al
 
-        factors += [round(float(brentq(lambda factor, al=al, f=mean_al: f(factor) - al, 0.1, 10.0)), 5)] * new
+        factors += [round(float(brentq(too_long, 0.1, 10.0, args=(tuple(factors), new, draft_length, al))), 5)] * new
     return factors
 
 

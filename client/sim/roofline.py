@@ -65,7 +65,9 @@ class Target:
     overhead: float = 0.0
     overhead_per_token: float = 0.0
     overhead_per_request: float = 0.0
-    expert_share: Mapping[str, float] = field(default_factory=dict)  # of a category's tokens: the share of the experts that they choose from
+    expert_share: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of a category's tokens: the share of the experts that they choose from
 
     def touched(self, work: StepWork) -> float:
         """The share of the routed experts that a step's tokens need: uniform routing, independent but for ``routing_reuse``."""

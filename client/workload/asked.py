@@ -112,7 +112,16 @@ def _several(value: object) -> tuple[str, ...]:
 
 def _inline(workload: Mapping[str, Any]) -> str | None:
     prompt = workload.get("prompt")
-    if prompt is None or (isinstance(prompt, str) and prompt.strip()):
+    if prompt is None:
+        return None
+    if isinstance(prompt, str) and prompt.strip():
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:  # bytes of a shell that are not UTF-8 come as halves of surrogate pairs
+            found = ascii(prompt[error.start : error.end])
+            raise WorkloadError(
+                f"workload.prompt: {found} at character {error.start} is no text; give the prompt in UTF-8, or as a file (workload=tasks)"
+            ) from error
         return prompt
     raise WorkloadError(f"workload.prompt={prompt!r}: must be a text that is not empty, or null")
 

@@ -42,9 +42,10 @@ _CORPUS = Path(__file__).parent / "corpus"
 _BUILTIN = Path(__file__).parent / "tasks"
 _TIERS = {"low": "low", "low_entropy": "low", "mixed": "mixed", "high": "high", "high_entropy": "high"}
 _SHORT_REACH, _LONG_REACH = 1080, 8300  # o200k tokens that every document of a tier's short, and long, file has at least
+SPECBENCH = "specbench"
 TASKS = "tasks"  # of llama-spec-bench
 INLINE = "inline prompt"
-KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput, tasks or the path of a file"
+KNOWN = "low_entropy, mixed, high_entropy, random, mini/qualitative, speed/qualitative, speed/throughput, specbench, tasks or the path of a file"
 _TEXTS = ("prompt_id", "category", "text")
 _OPTIONAL_TEXTS = ("answer_start", "sub_category", "difficulty", "source")
 _USER_FIELDS = {*_TEXTS, *_OPTIONAL_TEXTS, "turns"}
@@ -95,6 +96,9 @@ def corpus(name: str, isl: int = NATURAL, data: str = DATA) -> Corpus:
     if name.startswith("speed/"):
         path, bucket = _prepared(name, isl, Path(data).expanduser())
         return Corpus(name, None, path, _sha256(name, path), bucket)
+    if name == SPECBENCH:
+        path = Path(data).expanduser() / "question.jsonl"
+        return Corpus(name, None, path, _sha256(name, path))
     if name == TASKS:
         return Corpus(name, None, _BUILTIN, _sha256(name, *sorted(_BUILTIN.glob("*.txt"))))
     path = Path(name).expanduser()
@@ -168,9 +172,9 @@ def _documents(of: Corpus) -> tuple[Document, ...]:
         return _of_tasks(text_file=of.path)
     try:
         raw = of.path.read_bytes()
-        text = (gzip.decompress(raw) if of.path.suffix == ".gz" else raw).decode("utf-8")
+        text = (gzip.decompress(raw) if of.path.suffix == ".gz" else raw).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e:
-        raise WorkloadError(f"workload.corpus={of.name!r}: cannot be read as UTF-8 JSON lines: {e}") from e
+        raise WorkloadError(f"{of.path}: cannot be read as UTF-8 JSON lines: {e}") from e
     rows = [(n, _row(of, n, line)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if of.tier is not None:
         from specsweep.client.workload.recipes import CATEGORIES
@@ -247,7 +251,7 @@ def _user_document(of: Corpus, n: int, row: dict[str, Any]) -> Document:
     if unknown:
         raise WorkloadError(f"{of.path}:{n}: unknown field {sorted(unknown)[0]!r}; known: {', '.join(sorted(_USER_FIELDS))}")
     for field in _TEXTS:
-        if not isinstance(row.get(field), str) or not row[field]:
+        if not isinstance(row.get(field), str) or not row[field].strip():
             raise WorkloadError(f"{of.path}:{n}: {field} must be a non-empty string, got {row.get(field)!r}")
     for field in _OPTIONAL_TEXTS:
         if not isinstance(row.get(field, ""), str):
@@ -270,6 +274,8 @@ def _sha256(name: str, *paths: Path) -> str:
         found = [_file_sha256(f, stat.st_size, stat.st_mtime_ns) for f, stat in ((f, os.stat(f)) for f in files)]
     except OSError as e:
         advice = f"; `specsweep data prepare {path.parent.name}` makes it, or set workload.data" if name.startswith("speed/") else ""
+        if name == SPECBENCH:
+            advice = "; put data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench there, or set workload.data"
         kind = NotPreparedError if advice and isinstance(e, FileNotFoundError) else WorkloadError
         raise kind(f"workload.corpus={name!r}: {path}: {e.strerror}; corpora are {KNOWN}{advice}") from e
     return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()

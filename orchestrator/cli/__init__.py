@@ -22,6 +22,7 @@ COMMANDS = {
     "resume": "go on with a sweep that was stopped, here or in a cluster",
     "prefetch": "fetch a sweep's models onto the weights volume of a cluster",
     "report": "tables, figures and report.html of a sweep",
+    "reproduce": "tables and figures of the paper, ours beside its own",
     "compare": "differences between two sweeps beyond their intervals",
     "merge": "one sweep of several, without measuring or copying anything again",
     "map": "the best draft length by batch size, crossovers, and settings for a server",

@@ -6,6 +6,7 @@ A source that is gated or away costs its rows and not the rest: exit code 5, wha
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -142,7 +143,7 @@ def described(one: Prepared, words: Sequence[str]) -> list[str]:
     return [
         f"{one.config}: {lacking} of {one.rows} rows are missing: {one.file}",
         *(f"  {missing.source}, {missing.rows} rows: {missing.why}" for missing in one.missing),
-        f"  to go on: specsweep data prepare {' '.join(words)}".rstrip() + " (finished rows are kept)",
+        f"  to go on: specsweep data prepare {shlex.join(words)}".rstrip() + " (finished rows are kept)",
     ]
 
 

@@ -217,11 +217,14 @@ def _figures(folder: Path, found: Sequence[Chosen], vectors: Mapping[str, Rows],
         "chosen": {c.category: Bar(c.similarity) for c in found},
     }
     paths = write_figure(category_figure(bars, "Average pairwise similarity"), folder, "similarity")
-    for category, picked in picks.items():
+    taken: set[str] = set()
+    for n, (category, picked) in enumerate(picks.items(), 1):
         x, chosen = vectors[category], sorted(picked.indices)
         by_chance = sorted(uniform(x, len(chosen), seed=seed).indices)
         matrices = {"uniform": similarity_matrix(x[by_chance]), "chosen": similarity_matrix(x[chosen])}
         name = "similarity_" + "".join(letter if letter.isalnum() else "_" for letter in category)
+        name = f"{name}_{n}" if name.lower() in taken else name  # "a/b" and "a b" would be one file
+        taken.add(name.lower())
         paths += write_figure(matrix_figure(matrices, f"Similarity of prompts, {category}"), folder, name)
     return paths
 

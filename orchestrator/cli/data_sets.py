@@ -13,8 +13,9 @@ from specsweep.client.workload.errors import WorkloadError
 from specsweep.client.workload.rows import Row, read_rows
 
 MINI, SPEED = "mini/", "speed/"
+_LINES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 PATHS = (
-    "a Parquet file of rows, a folder of them, questions as JSON lines (MT-Bench, SpecBench), or a data set by its name: mini/CONFIG (committed) "
+    "a Parquet file of rows, a folder of them, JSON lines of any kind that workload.corpus takes, or a data set by its name: mini/CONFIG (committed) "
     "or speed/CONFIG (prepared), with CONFIG qualitative, throughput_1k, …"
 )
 
@@ -36,11 +37,22 @@ def rows_of(word: str, data: Path) -> tuple[Row, ...]:
     if word.startswith(SPEED):
         return _prepared(word, data.expanduser())
     path = Path(word).expanduser()
-    if path.suffix not in (".jsonl", ".json"):
-        return read_rows(path)
-    from specsweep.client.workload.question_files import read_any
+    return _lines(path) if path.name.endswith(_LINES) else read_rows(path)
 
-    return read_any(path)
+
+def _lines(path: Path) -> tuple[Row, ...]:
+    """Of any file that a run would take its prompts from. What a prompt is called in its file is its ``src_id`` too."""
+    from specsweep.client.workload.documents import corpus, documents
+
+    if not path.is_file():
+        raise WorkloadError(f"{path}: cannot be read: no such file")
+    found = documents(corpus(str(path)))
+    if not found:
+        raise WorkloadError(f"{path}: the file has no lines")
+    return tuple(
+        Row(d.doc_id, d.category, d.sub_category, (d.text, *d.turns), d.source, d.doc_id, d.difficulty, multiturn=bool(d.turns))
+        for d in found
+    )
 
 
 def _mini(word: str) -> tuple[Row, ...]:

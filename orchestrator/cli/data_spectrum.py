@@ -49,11 +49,13 @@ def run(args: argparse.Namespace) -> int:
     orders = _orders(report, name, args.by)
     by, found = next(iter(orders.items()))
     title = f"{name}: {len(found)} prompts by {by}"
+    written: list[Path] = []
     if args.out is not None:
         make_dirs(args.out.parent)
         replace_file(args.out, _csv(orders))
+        written.append(args.out)
     if args.figures is not None:
-        write_figure(spectrum_figure(found, title, by=by, simulated=report.simulated), args.figures, "spectrum")
+        written += write_figure(spectrum_figure(found, title, by=by, simulated=report.simulated), args.figures, "spectrum")
     agreed = agreement(*orders.values()) if len(orders) == 2 else []
     placed = tiers(report.attempts, orders)
     if args.json:
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
                 "prompts": [_record(p, by, others.get(p.prompt_id, {})) for p in found],
                 "agreement": [as_json(a) for a in agreed],
                 "tiers": [as_json(t) for t in placed],
+                "files": [str(path) for path in written],
             }
         )
         return EXIT_OK
@@ -73,8 +76,12 @@ def run(args: argparse.Namespace) -> int:
     _print_tiers(placed, tuple(orders))
     for found_agreement in agreed:
         print(_line(found_agreement))
+    if len(orders) == 2 and not agreed:
+        print("The two orders cannot be held against each other: they share too few prompts, or one of them puts all in the same place.")
     if args.out is None and len(found) > 2 * ENDS:
         print("\n--out FILE writes them all")
+    if written:
+        print("\n" + "\n".join(f"wrote {path}" for path in written))
     return EXIT_OK
 
 

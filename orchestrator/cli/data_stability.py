@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specsweep.client.workload.documents import DATA
+from specsweep.orchestrator.cli.data_sets import PATHS, rows_of
 from specsweep.orchestrator.cli.output import add_json, emit_json
 from specsweep.orchestrator.cli.selection import METAVAR, one_sweep
 from specsweep.orchestrator.errors import EXIT_OK, ConfigError
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar=METAVAR, help="the sweep's name (may be left out if the store has one) and where results live"
     )
-    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="the pool that the sweep measured, as rows in Parquet")
+    parser.add_argument("--data", required=True, metavar="PATH", help=f"the pool that the sweep measured: {PATHS}")
     parser.add_argument("--k", type=int, required=True, help="prompts of each category in a benchmark")
     parser.add_argument(
         "--embedder", default="hashed", metavar="NAME", help="what optimised benchmarks are chosen by (default: %(default)s)"
@@ -37,14 +39,13 @@ def run(args: argparse.Namespace) -> int:
     from specsweep.analysis import stability
     from specsweep.client.workload.embedders import embedder
     from specsweep.client.workload.errors import WorkloadError
-    from specsweep.client.workload.rows import read_rows
     from specsweep.orchestrator.cli.data_select import text_of
     from specsweep.orchestrator.cli.report import show
 
     name, store = one_sweep(args.words, "data stability")
     try:
         pool: dict[str, list[Any]] = {}
-        for row in read_rows(args.data):
+        for row in rows_of(args.data, Path(DATA)):
             pool.setdefault(row.category, []).append(row)
         use = embedder(args.embedder, cache=args.cache)
         x = {category: use.embed([text_of(row) for row in rows]) for category, rows in pool.items()}
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         measured = _measured(store.sweep(name).records(), {c: {r.question_id: i for i, r in enumerate(rows)} for c, rows in pool.items()})
         if not measured:
             raise ConfigError(f"sweep {name}: no point with a drafter has valid acceptance of prompts of {args.data}")
+        _refuse_gaps(measured, {category: len(rows) for category, rows in pool.items()}, name, args.data)
         found: dict[int, Mapping[Kind, Agreement]] = {
             length: {kind: stability.agreement(stability.category_al(choices, al)) for kind, choices in made.items()}
             for length, al in sorted(measured.items())
@@ -79,6 +81,19 @@ def run(args: argparse.Namespace) -> int:
     words = ", ".join(f"{kind} ones {share:.0%}" for kind, share in overlaps.items())
     print(f"Of their prompts two benchmarks share on average: {words}. What is nearly the same set agrees by itself.")
     return EXIT_OK
+
+
+def _refuse_gaps(measured: Mapping[int, Mapping[str, Mapping[int, float]]], sizes: Mapping[str, int], sweep: str, data: str) -> None:
+    """Any prompt of the pool may be drawn, so all of them have to be measured. Raises ConfigError."""
+    total = sum(sizes.values())
+    for length, by_category in sorted(measured.items()):
+        gaps = {category: size - len(by_category.get(category, {})) for category, size in sizes.items()}
+        if lacking := sum(gaps.values()):
+            where = ", ".join(f"{category} {n}" for category, n in gaps.items() if n)
+            raise ConfigError(
+                f"sweep {sweep}: at draft length {length} it has no acceptance length of {lacking} of the {total} prompts of {data} ({where}); "
+                f"measure the whole pool (workload.corpus={data} workload.prompts={total}), or give as --data only what was measured"
+            )
 
 
 def _measured(records: Any, index: Mapping[str, Mapping[str, int]]) -> dict[int, dict[str, dict[int, float]]]:

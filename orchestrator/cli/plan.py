@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
     missing, history, invalid = _from_store(root, plan, sweep.base["rerun"])
     if history:
         plan = plan_sweep(sweep, contents=contents, history=history)
-    plan = replace(plan, warnings=(*plan.warnings, *(f"not there yet, so a run would refuse: {missing}" for missing in contents.unprepared)))
+    plan = replace(
+        plan, warnings=(*plan.warnings, *(f"not there yet, so a run would refuse: {missing}" for missing in contents.unprepared))
+    )
     guessed = cost.guessed(plan.points, history)
     if args.json:
         facts = document(plan, missing, guessed, sweep.description, invalid=len(invalid), points=args.points)

@@ -76,6 +76,16 @@ def test_a_number_without_an_interval_decides_nothing() -> None:
     assert found.ranked[0].reason == "ttft_ms_p95 is not known"
 
 
+def test_an_interval_that_reaches_below_zero_decides_nothing() -> None:
+    wide = Estimate(60.0, -10.0, 130.0, sessions=2, clusters=2)
+    found = one(
+        [Arm(SERVICE, "vllm", "x", 4, {"user_tps_mean": wide, "output_tps_steady": wide}), arm("y", 4, 50)], AT_LEAST_30, order="user_tps"
+    )
+    assert names(found) == [("x", 4, "may miss"), ("y", 4, "meets")]
+    assert found.ranked[0].tied
+    assert "measure more prompts" in next_measurements(found)[0]
+
+
 def test_equal_arms_are_tied_and_far_ones_are_not() -> None:
     found = one([arm("a", 4, 50.2), arm("b", 4, 50), arm("c", 4, 30)])
     assert [(r.arm.name, r.tied) for r in found.ranked] == [("a", False), ("b", True), ("c", False)]

@@ -68,3 +68,11 @@ def test_category_figure_has_a_mark_for_each_value_and_a_gap_for_none() -> None:
         category_figure({}, "Average")
     with pytest.raises(ValueError, match="no similarity matrix"):
         matrix_figure({}, "Similarity")
+
+
+def test_prompts_of_a_small_matrix_are_counted_whole() -> None:
+    for prompts in (3, 20):
+        drawn = matrix_figure({"a": similarity_matrix(np.eye(prompts, 4) + 1)}, "t")
+        drawn.canvas.draw()  # places the ticks
+        ticks = [*drawn.axes[0].get_xticks(), *drawn.axes[0].get_yticks()]
+        assert ticks == [round(tick) for tick in ticks]

@@ -165,3 +165,13 @@ def test_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text('{"prompt_id": "a", "category": "qa", "text": "x\\ud800"}\n')
     with pytest.raises(WorkloadError, match=r"own\.jsonl:1: not JSON"):
         check_prompts({**WORKLOAD, "corpus": str(tmp_path / "own.jsonl")}, 0)
+
+
+def test_a_text_of_spaces_is_refused_by_its_line_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    line = {"prompt_id": "a", "category": "c", "text": "Hello"}
+    file.write_text("\ufeff" + json.dumps(line), encoding="utf-8")
+    assert [d.text for d in documents(corpus(str(file)))] == ["Hello"]
+    file.write_text(json.dumps(line) + "\n" + json.dumps({**line, "prompt_id": "b", "text": " \t"}), encoding="utf-8")
+    with pytest.raises(WorkloadError, match=r"own.jsonl:2: text must be a non-empty string"):
+        documents(corpus(str(file)))

@@ -36,6 +36,7 @@ def test_another_text_is_another_workload() -> None:
     [
         ({"corpus": "mixed"}, "workload.prompt and workload.corpus='mixed' are both given"),
         ({"prompt": "  "}, "workload.prompt='  ': must be a text"),
+        ({"prompt": "two \udcff words"}, r"workload.prompt: '\udcff' at character 4 is no text"),
         ({"prompt": 5}, "workload.prompt=5: must be a text"),
         ({"prompts": 4}, "workload.prompts=4"),
         ({"ramp_corpus": None}, "workload.ramp_corpus=null"),

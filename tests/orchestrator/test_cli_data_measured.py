@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from store_samples import axes, measurement, plan, record, trace
 
-from specsweep.client.workload.rows import Row, write_rows
+from specsweep.client.workload.rows import Row, read_rows, write_rows
 from specsweep.orchestrator.cli import main
 from specsweep.orchestrator.store import Store
 
@@ -45,7 +45,9 @@ def pool(tmp_path: Path) -> Path:
 def test_prompts_of_a_sweep_come_in_one_order(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["data", "spectrum", "pool", f"store={pool / 'results'}", "--out", str(pool / "x" / "order.csv"), "--figures", str(pool / "x")]
     assert main(words) == 0
-    assert "24 prompts by acceptance length" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "24 prompts by acceptance length" in printed
+    assert [Path(line.removeprefix("wrote ")).name for line in printed.splitlines()[-3:]] == ["order.csv", "spectrum.png", "spectrum.svg"]
     with (pool / "x" / "order.csv").open() as f:
         lines = list(csv.DictReader(f))
     assert [line["category"] for line in lines] == ["math"] * 12 + ["coding"] * 12
@@ -57,11 +59,11 @@ def test_prompts_of_a_sweep_come_in_one_order(pool: Path, capsys: pytest.Capture
     assert len(told["prompts"][0]["al_decode_shrunk"]) == 2, "both draft lengths, and not the baseline"
 
 
-def capture(store: Store, name: str, arms: list[dict[str, Any]], nats: dict[str, float]) -> None:
+def capture(store: Store, name: str, arms: list[dict[str, Any]], nats: dict[str, float], more: float = 0.01) -> None:
     """Adds to the sweep of these arms a point with log-probabilities: ``nats`` by category, a little more from prompt to prompt."""
     values = {**axes("none"), "capture": "logprobs"}
     rows = [
-        {"prompt_id": f"{c}-{i}", "category": c, "tokens": 50, "nats": 50 * (mean + 0.01 * i), "squares": 60 * mean**2}
+        {"prompt_id": f"{c}-{i}", "category": c, "tokens": 50, "nats": 50 * (mean + more * i), "squares": 60 * mean**2}
         for c, mean in nats.items()
         for i in range(len(WORDS))
     ]
@@ -93,6 +95,12 @@ def test_log_probabilities_put_the_same_prompts_in_an_order_of_their_own(pool: P
     assert tier["nats_per_token"]["value"] == pytest.approx(1.25 + 0.055)
 
 
+def test_an_order_of_ties_is_not_held_against_the_other(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture(Store(pool / "results"), "pool", [axes(draft_length=3)], {"math": 1.0, "coding": 1.0}, more=0.0)
+    assert main(["data", "spectrum", "pool", f"store={pool / 'results'}"]) == 0
+    assert "puts all in the same place" in capsys.readouterr().out
+
+
 def test_an_order_that_nothing_was_measured_for_is_refused(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "spectrum", "pool", f"store={pool / 'results'}", "--by", "logprobs"]) == 2
     assert "no point has capture=logprobs" in capsys.readouterr().err
@@ -113,6 +121,16 @@ def test_benchmarks_of_a_pool_are_compared_at_each_draft_length(pool: Path, caps
     assert "agrees by itself" in capsys.readouterr().out
 
 
+def test_the_pool_of_a_benchmark_may_be_the_lines_that_were_measured(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "stability", "pool", f"store={pool / 'results'}", "--k", "4", "--json", "--data"]
+    lines = [{"prompt_id": r.question_id, "category": r.category, "text": r.turns[0]} for r in read_rows(pool / "pool.parquet")]
+    (pool / "pool.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert main([*words, str(pool / "pool.jsonl")]) == 0
+    of_lines = json.loads(capsys.readouterr().out)
+    assert main([*words, str(pool / "pool.parquet")]) == 0
+    assert json.loads(capsys.readouterr().out) == of_lines
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -123,3 +141,13 @@ def test_benchmarks_of_a_pool_are_compared_at_each_draft_length(pool: Path, caps
 def test_what_cannot_be_compared_is_said(words: list[str], told: str, pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "stability", "pool", f"store={pool / 'results'}", "--data", str(pool / "pool.parquet"), *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_pool_of_which_a_part_was_not_measured_is_refused_by_count(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Row(f"{c}-{i}", c, "", (f"text {c} {i}",), "own", str(i), "", False) for c in ("math", "coding") for i in range(len(WORDS) + 1)]
+    write_rows(pool / "larger.parquet", rows)
+    assert main(["data", "stability", "pool", f"store={pool / 'results'}", "--data", str(pool / "larger.parquet"), "--k", "4"]) == 2
+    told = capsys.readouterr().err
+    assert "no acceptance length of 2 of the 26 prompts" in told
+    assert "math 1, coding 1" in told
+    assert "workload.prompts=26" in told

@@ -99,6 +99,12 @@ def test_figures(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert all((tmp_path / "figures" / name).stat().st_size > 1000 for name in names)
 
 
+def test_categories_whose_names_look_alike_keep_a_figure_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(tmp_path / "rows.parquet", [row(n, category) for category in ("a/b", "A b") for n in range(6)])
+    found = as_json(capsys, tmp_path / "rows.parquet", "--k", "3", "--figures", tmp_path / "figures")
+    assert len({path.lower() for path in found["files"]}) == len(found["files"]) == 2 * 3  # the averages, and a matrix a category
+
+
 def test_a_second_embedder_judges_the_choice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = as_json(capsys, data, "--k", "6", "--category", "writing")
     (c,) = found["categories"]

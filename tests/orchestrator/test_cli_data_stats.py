@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -142,3 +143,17 @@ def test_data_sets_are_known_by_their_names_and_stand_beside_files(
 def test_a_name_of_no_data_set_says_which_there_are(word: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
         _run(word, "--data", tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["own.jsonl", "own.jsonl.gz"])
+def test_the_prompts_of_a_user_are_described_as_a_run_would_read_them(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        {"prompt_id": "a", "category": "math", "text": "What is 1 + 1?", "turns": ["And twice that?"]},
+        {"prompt_id": "b", "category": "writing", "text": "Write a poem.", "source": "own"},
+    ]
+    content = "\ufeff" + "".join(json.dumps(line) + "\r\n\r\n" for line in lines)  # as an editor on Windows leaves it
+    (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    (found,) = _json(capsys, tmp_path / name)["data"]
+    assert (found["samples"], found["multi_turn_prompts"]) == (2, 1)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from plan_samples import contents, plan_of
 
-from specsweep.orchestrator import identity
 from specsweep.orchestrator.cli import main
 from specsweep.orchestrator.cli.plan import duration, summarise
+from specsweep.orchestrator.identity import Contents, point_id
 
 
 @pytest.fixture(autouse=True)
 def _no_model_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specsweep.orchestrator.grid.Contents", contents)
+    monkeypatch.setattr("specsweep.orchestrator.identity.Contents", contents)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -64,7 +64,7 @@ def test_json_has_the_same_facts_in_full(capsys: pytest.CaptureFixture[str], tmp
     listed = [p for s in facts["sessions"] for p in s["points"]]
     assert [p["point_id"] for p in listed] == [p.point_id for p in plan.points]
     assert {p["declared"]["engine"]["version"] for p in listed} == {"0.10"}
-    assert all(identity.point_id(p["declared"]) == p["point_id"] for p in listed)
+    assert all(point_id(p["declared"]) == p["point_id"] for p in listed)
     assert sum(d["rule"] == "batch_fits_engine" for d in facts["dropped"]) == 6
     assert "declared" not in as_json(capsys, *arguments)["sessions"][0]["points"][0]
 
@@ -90,7 +90,7 @@ def test_typos_end_with_code_2_and_one_line(capsys: pytest.CaptureFixture[str]) 
 def test_prompts_that_a_run_could_not_have_are_refused_by_the_plan(
     override: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("specsweep.orchestrator.grid.Contents", lambda: identity.Contents(lambda spec: "model"))
+    monkeypatch.setattr("specsweep.orchestrator.identity.Contents", lambda: Contents(lambda spec: "model"))
     broken = tmp_path / "corpus.jsonl"
     broken.write_text("{\n")
     assert main(["plan", "target=tiny", "workload=mixed", override.replace("BROKEN", str(broken)), f"store={tmp_path}"]) == 2

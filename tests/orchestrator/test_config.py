@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,36 @@ def test_composes_as_hydra_itself_does(group: str, option: str) -> None:
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_sweep_that_ships_can_be_planned(name: str) -> None:
-    plan = plan_of(f"sweep={name}")
-    assert plan.name == name
+    plan = plan_of(f"sweep={name}", "heads=/models")
+    assert plan.name == name.replace("/", "-")
     assert plan.points
-    told = {
-        "none_has_no_draft",
-        "capture_text",
-    }  # the second: the committed texts are short, and the sweep of experts waits for longer ones
+    assert plan.est_s > 0
+    assert len({p.point_id for p in plan.points}) == len(plan.points)
+    told = {"none_has_no_draft", "capture_text"}  # the second: committed texts are short, and the sweep of experts waits for longer ones
     assert not [d for d in plan.dropped if d.rule not in told]
+
+
+@pytest.mark.parametrize("form", ["", "mini/", "sim/"])
+def test_the_paper_is_the_union_of_its_experiments(form: str) -> None:
+    each = [n for n in SWEEPS if re.fullmatch(rf"{form}(table|fig)\d+", n)]
+    assert len(each) == 18
+    found = [{p.point_id for p in plan_of(f"sweep={n}", "heads=/models").points} for n in each]
+    assert {p.point_id for p in plan_of(f"sweep={form}paper", "heads=/models").points} == set().union(*found)
+
+
+def test_table_1_measures_the_baseline_on_both_releases_of_tensorrt_llm() -> None:
+    arms = [p.axes for p in plan_of("sweep=table1").points if p.axes["engine"] == "trtllm" and p.axes["temperature"] == 1]
+    assert {a["engine.image"][-3:] for a in arms if a["drafter"] == "none"} == {"rc1", "rc7"}
+    assert {a["engine.image"][-3:] for a in arms if a["drafter"] == "draft_model"} == {"rc1"}
+    assert not [a for a in arms if a["target"] == "deepseek-r1"]
+    assert [p for p in plan_of("sweep=table1").points if not p.is_baseline and p.baseline_id is None] == []
+
+
+def test_heads_that_only_the_user_has_are_asked_for() -> None:
+    for name in ("fig4", "fig8", "mini/fig8"):
+        with pytest.raises(ConfigError, match="heads is not set; give it with heads="):
+            plan_of(f"sweep={name}")
+    assert {d.axes["drafter"] for d in plan_of("sweep=fig16").dropped} == {"eagle3_reference"}
 
 
 def test_the_command_line_replaces_an_axis_by_key() -> None:

@@ -37,6 +37,34 @@ def test_the_server_can_be_built_from_what_the_launcher_writes(dialect: str) -> 
     assert service.prompts == Path("prompts.json")
 
 
+def test_a_head_is_the_one_of_the_drafters_name_else_of_its_method() -> None:
+    named = settings("engine.preset=gpt-oss-120b", "drafter=eagle3_lmsys", "draft_length=3", "isl=16k", "workload.osl=64")
+    assert (named["head"], named["drafter"]) == ("eagle3_lmsys", "eagle3")
+    usual = settings("engine.preset=llama-3.3-70b", "drafter=eagle3_lmsys", "draft_length=3")  # that preset has no such head
+    assert "head" not in usual
+    al = [read_service(found).arm().acceptance_length("mixed", 32_000, 3) for found in (named, {**named, "head": ""})]
+    assert al[0] == pytest.approx(1.22, abs=0.01)
+    assert al[1] > 1.5
+
+
+def test_the_counter_model_and_another_engines_pace_reach_the_server() -> None:
+    plain = settings("engine.preset=gpt-oss-120b", "drafter=eagle3", "draft_length=3")
+    bent = settings("engine.preset=gpt-oss-120b", "drafter=eagle3", "draft_length=3", "engine.counter=true")
+    assert read_service(plain).arm().name == "gpt-oss-120b"
+    assert read_service(bent).arm().name == "counter-gpt-oss-120b"
+    paces = [
+        read_service(settings("engine.preset=gpt-oss-120b", f"engine.dialect={d}")).arm().decode_step_s(8, 100) for d in ("vllm", "trtllm")
+    ]
+    assert paces[0] > paces[1]
+
+
+def test_a_trees_width_reaches_the_server() -> None:
+    wide = settings("engine.preset=qwen3-235b", "drafter=eagle3", "draft_length=5", "drafter.topk=4")
+    narrow = settings("engine.preset=qwen3-235b", "drafter=eagle3", "draft_length=5")
+    lengths = [read_service(found).arm().acceptance_length("coding", 300, 5) for found in (wide, narrow)]
+    assert lengths[0] > lengths[1] + 0.5
+
+
 def test_a_preset_follows_the_target_and_can_be_named() -> None:
     assert settings()["model"] == "tiny"
     assert settings("engine.preset=gpt-oss-120b", "drafter=eagle3")["model"] == "gpt-oss-120b"
@@ -113,4 +141,6 @@ def test_the_session_tells_the_category_of_every_prompt() -> None:
         PromptSet(main=(prompt(1, "coding", (5, 6, 7)),), ramp=()),
     ]
     coding, math = {"category": "coding", "length_ratio": 1.0}, {"category": "math", "length_ratio": 1.0}
+    spec_bench = Prompt("p4", "coding", (1, 2, 3, 4), "", 6, source="SpecBench/MT-Bench")
+    assert prompt_facts([PromptSet((spec_bench,), ())]) == {prompt_key((1, 2, 3, 4)): {"category": "specbench/coding", "length_ratio": 1.5}}
     assert prompt_facts(sets) == {prompt_key((5, 6, 7)): coding, prompt_key(range(64)): math}

@@ -23,7 +23,7 @@ def sweeps(folder: Path, **files: Mapping[str, Any]) -> tuple[Path]:
     return (write_groups(folder, {f"sweep/{name}": json.dumps(content) for name, content in files.items()}),)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.tuples(ARMS, BATCHES), min_size=1, max_size=3))
 def test_parts_are_the_union_of_their_grids(tmp_path_factory: pytest.TempPathFactory, grids: list[tuple[list[str], list[int]]]) -> None:
     top = {"set": {"workload.osl": 16}, "axes": {"target": "tiny", "draft_length": [2, 3]}}
@@ -99,14 +99,14 @@ def test_an_override_must_fit_some_part_and_not_every_part(tmp_path: Path) -> No
     plan = plan_of("sweep=two", "drafter.match_size=6", dirs=dirs)
     assert axis(plan, "drafter") == ["ngram"]
     assert [d.rule for d in plan.dropped] == ["no_such_key"]
-    with pytest.raises(ConfigError, match="drafter.match_sise"):
+    with pytest.raises(ConfigError, match=r"drafter\.match_sise"):
         plan_of("sweep=two", "drafter.match_sise=6", dirs=dirs)
 
 
 def test_a_path_that_only_the_user_can_give_is_asked_for_by_its_key(tmp_path: Path) -> None:
     head = "defaults: [eagle3, _self_]\nmodel: {source: path, path: '${heads}/trained_4k'}\n"
     write_groups(tmp_path, {"drafter/mine": head})
-    with pytest.raises(ConfigError, match=r"drafter.model.path=\$\{heads\}/trained_4k: heads is not set; give it with heads=…"):
+    with pytest.raises(ConfigError, match=r"drafter\.model\.path=\$\{heads\}/trained_4k: heads is not set; give it with heads=…"):
         plan_of("target=tiny", "engine=sim", "drafter=mine", dirs=(tmp_path,))
     plan = plan_of("target=tiny", "engine=sim", "drafter=none,mine", dirs=(tmp_path,))
     assert [(d.axes["drafter"], d.rule) for d in plan.dropped] == [("mine", "not_set")]

@@ -82,8 +82,8 @@ def _download(url: str, path: Path, timeout_s: float) -> None:
 def of_hub(table: Table) -> tuple[Fetched, ...]:
     """The files of a data set of the hub. Raises :class:`SourceAway`."""
     try:
+        from huggingface_hub import constants, snapshot_download
         from huggingface_hub import errors as hub
-        from huggingface_hub import snapshot_download
     except ImportError as error:
         raise SourceAway(f"{table.place}: huggingface_hub is not installed; `pip install huggingface_hub`") from error
     page = f"https://huggingface.co/datasets/{table.place}"
@@ -99,9 +99,9 @@ def of_hub(table: Table) -> tuple[Fetched, ...]:
     except hub.RevisionNotFoundError as error:
         raise SourceAway(f"{table.place}: the hub has no revision {table.revision} of it ({page}/commits/main)") from error
     except (hub.OfflineModeIsEnabled, hub.LocalEntryNotFoundError) as error:
-        raise SourceAway(
-            f"{table.place}: the hub is not reached and the local cache does not have it; unset HF_HUB_OFFLINE, {elsewhere}"
-        ) from error
+        # Without a network the hub's library says the same as with HF_HUB_OFFLINE: what to do about it is not the same.
+        do = "unset HF_HUB_OFFLINE" if isinstance(error, hub.OfflineModeIsEnabled) or constants.HF_HUB_OFFLINE else "look at the network"
+        raise SourceAway(f"{table.place}: the hub is not reached and the local cache does not have it; {do}, {elsewhere}") from error
     except (OSError, hub.EntryNotFoundError) as error:
         raise SourceAway(f"{table.place}: cannot be fetched ({_reason(error)}); run the command again later, {elsewhere}") from error
     found = []

@@ -38,6 +38,19 @@ def test_each_reason_says_the_way_out(kind: type[Exception], words: list[str], m
     assert all(word in str(told.value) for word in words)
 
 
+@pytest.mark.parametrize("offline", [True, False])
+def test_only_who_is_offline_by_setting_is_told_to_unset_it(offline: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise errors.LocalEntryNotFoundError("no")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    with pytest.raises(SourceAway) as told:
+        HubFiles(tmp_path).fetch(EXAM)
+    assert ("HF_HUB_OFFLINE" in str(told.value)) is offline
+    assert ("look at the network" in str(told.value)) is not offline
+
+
 def test_a_snapshot_that_lacks_a_part_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/test-00000-of-00002.parquet").touch()
