@@ -201,7 +201,7 @@ def _as_kind(key: str, known: Field, value: Any) -> Any:
         return value if isinstance(value, bool) else _REFUSED
     if known.word and value == known.word:
         value = int(known.low)
-    if key == "isl" and isinstance(value, str) and value[-1:] == "k" and value[:-1].isdigit():
+    if key == "isl" and isinstance(value, str) and value[-1:] == "k" and value[:-1].isdecimal():
         value = int(value[:-1]) * 1000  # buckets are named 1k … 32k, 1k = 1000
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return _REFUSED

@@ -149,7 +149,7 @@ def _prepared(name: str, isl: int, data: Path) -> tuple[Path, int | None]:
     there = sorted(
         (int(folder.name[len("throughput_") : -1]) * 1000, folder / "test.parquet")
         for folder in data.glob("throughput_*k")
-        if folder.name[len("throughput_") : -1].isdigit() and (folder / "test.parquet").is_file()
+        if folder.name[len("throughput_") : -1].isdecimal() and (folder / "test.parquet").is_file()
     )
     if not there:
         raise NotPreparedError(

@@ -46,6 +46,16 @@ def embedder(name: str, *, cache: Path | None = None) -> Embedder:
     return CachedEmbedder(made, cache)
 
 
+def judge_of(chooser: str) -> str | None:
+    """The embedder that judges a choice made by ``chooser``, where the choice would please the chooser's own errors: of ``hashed`` an
+    independent sketch (:mod:`.embedder_hashed`); None of the others."""
+    kind, _, rest = chooser.partition(":")
+    if kind != "hashed":
+        return None
+    dimensions, _, salt = rest.partition("+")
+    return f"hashed:{dimensions}+{int(salt or 0) + 1}"
+
+
 def unit(vectors: NDArray[Any], name: str) -> Vectors:
     """The rows scaled to unit length. Raises :class:`WorkloadError` for a row that has no direction, which no text should have."""
     rows = np.asarray(vectors, dtype=np.float64)

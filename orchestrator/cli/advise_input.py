@@ -47,7 +47,7 @@ def read_arms(path: Path) -> list[Arm]:
 
 
 def _typed(text: str) -> object:
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isdecimal() else text
 
 
 def _estimate(path: Path, line: int, row: Mapping[str, str], name: str) -> Estimate:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsweep.client.workload.embedders import KINDS, Embedder, embedder
+from specsweep.client.workload.embedders import KINDS, Embedder, embedder, judge_of
 from specsweep.client.workload.errors import WorkloadError
 from specsweep.client.workload.labels import having
 from specsweep.client.workload.rows import Row, require_filled, write_rows
@@ -132,9 +132,7 @@ def text_of(row: Row) -> str:
 
 def _judge(chooser: str, named: str | None, cache: Path | None) -> Embedder | None:
     """The second embedder: the one that was asked for, or for ``hashed`` its independent sketch."""
-    if named is None and chooser.partition(":")[0] == "hashed":
-        dimensions, _, salt = chooser.partition(":")[2].partition("+")
-        named = f"hashed:{dimensions}+{int(salt or 0) + 1}"
+    named = named or judge_of(chooser)
     return embedder(named, cache=cache) if named else None
 
 

@@ -20,6 +20,8 @@ from specsweep.orchestrator.errors import EXIT_OK, ConfigError
 if TYPE_CHECKING:
     from specsweep.analysis.stability import Agreement, Kind
 
+_NAMING = ("target", "drafter", "workload", "temperature")  # what a point is told by beside its lengths and batch size
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -50,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
         use = embedder(args.embedder, cache=args.cache)
         x = {category: use.embed([text_of(row) for row in rows]) for category, rows in pool.items()}
         made = stability.benchmarks(x, args.k, seed=args.seed)
-        measured = _measured(store.sweep(name).records(), {c: {r.question_id: i for i, r in enumerate(rows)} for c, rows in pool.items()})
+        measured, taken = _measured(
+            store.sweep(name).records(), {c: {r.question_id: i for i, r in enumerate(rows)} for c, rows in pool.items()}
+        )
         if not measured:
             raise ConfigError(f"sweep {name}: no point with a drafter has valid acceptance of prompts of {args.data}")
         _refuse_gaps(measured, {category: len(rows) for category, rows in pool.items()}, name, args.data)
@@ -70,11 +74,16 @@ def run(args: argparse.Namespace) -> int:
                 "embedder": use.name,
                 "k": args.k,
                 "seed": args.seed,
+                "points": {str(length): names[0] for length, names in sorted(taken.items())},
                 "tables": [table.to_json() for table in tables],
             }
         )
         return EXIT_OK
     print(f"{name}: {stability.BENCHMARKS} benchmarks of each kind, {args.k} prompts a category, chosen by {use.name}, seed {args.seed}\n")
+    for length, (name, *others) in sorted(taken.items()):
+        more = f"; not in it: {'; '.join(others)}" if others else ""
+        print(f"DL {length}: measured by {name}{more}")
+    print()
     for table in tables:
         show(table, set())
         print()
@@ -96,14 +105,16 @@ def _refuse_gaps(measured: Mapping[int, Mapping[str, Mapping[int, float]]], size
             )
 
 
-def _measured(records: Any, index: Mapping[str, Mapping[str, int]]) -> dict[int, dict[str, dict[int, float]]]:
-    """AL of each row of the pool: draft length → category → row → AL, from the first point of each draft length that has it."""
+def _measured(records: Any, index: Mapping[str, Mapping[str, int]]) -> tuple[dict[int, dict[str, dict[int, float]]], dict[int, list[str]]]:
+    """AL of each row of the pool: draft length → category → row → AL, from the first point of each draft length that has it; and the
+    names of all points that have it, the one that was taken first."""
     from specsweep.analysis.attempts import cells
 
     found: dict[int, dict[str, dict[int, float]]] = {}
+    having: dict[int, list[str]] = {}
     for cell in cells(records):
         length = cell.axes.get("draft_length")
-        if cell.baseline or not length or int(length) in found or not cell.valid("acceptance"):
+        if cell.baseline or not length or not cell.valid("acceptance"):
             continue
         by_category: dict[str, dict[int, float]] = {}
         for row in cell.counted("acceptance")[0]["measurement"].get("per_conversation") or ():
@@ -111,5 +122,8 @@ def _measured(records: Any, index: Mapping[str, Mapping[str, int]]) -> dict[int,
             if place is not None and row.get("steps"):
                 by_category.setdefault(str(row["category"]), {})[place] = row["step_tokens"] / row["steps"]
         if by_category:
-            found[int(length)] = by_category
-    return found
+            found.setdefault(int(length), by_category)
+            having.setdefault(int(length), []).append(
+                " · ".join(str(cell.axes.get(a)) for a in _NAMING) + f" · BS {cell.axes.get('batch_size')}"
+            )
+    return found, having

@@ -50,7 +50,7 @@ def write_text(path: Path, content: str, option: str) -> None:
 
 def terminal_width() -> int:
     """Characters of a line: of the terminal, of ``COLUMNS`` where that is set, and plenty in a pipe, where nothing folds lines."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size((PIPE_WIDTH, 50)).columns
     return PIPE_WIDTH
 

@@ -59,6 +59,11 @@ def test_a_prepared_bucket_is_sent_as_it_is_and_others_are_cut_from_the_next_lon
     assert all(p.padding_share == pytest.approx(0.2) for p in beyond)
 
 
+def test_a_folder_whose_number_is_none_is_no_bucket(prepared: Path) -> None:
+    write_rows(prepared / "throughput_²k" / "test.parquet", [row(0, "mixed")])  # a digit to Python, and no number
+    assert corpus("speed/throughput", 1000, str(prepared)).bucket == 1000
+
+
 def test_labels_travel_with_the_prompts(prepared: Path, tokenizer: TargetTokenizer) -> None:
     found = loaded(prepared, 0, tokenizer, corpus="speed/qualitative", category="math", prompts=2)
     for prompt in (*found.main, *found.ramp):

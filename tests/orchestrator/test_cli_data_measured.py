@@ -118,7 +118,22 @@ def test_benchmarks_of_a_pool_are_compared_at_each_draft_length(pool: Path, caps
     }
     assert 0 < told["overlap"]["uniform"] < 1
     assert main(words) == 0
-    assert "agrees by itself" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "agrees by itself" in said
+    assert said.count("measured by") == 2, "which point each draft length is of"
+
+
+def test_the_points_that_figures_are_not_of_are_named(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(pool / "results")
+    (one,) = [r for r in store.sweep("pool").records() if r["point"]["axes"]["draft_length"] == 3]
+    other = axes("eagle3", draft_length=3)
+    with store.lock() as writer:
+        writer.write_plan(plan("two", [one["point"]["axes"], other]))
+        writer.commit(record(other), one["measurement"], trace())
+    assert main(["data", "stability", "two", f"store={pool / 'results'}", "--data", str(pool / "pool.parquet"), "--k", "4"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DL 3:")]
+    taken, left_out = line.split("; not in it: ")
+    assert {"eagle3" in taken, "eagle3" in left_out} == {True, False}
 
 
 def test_the_pool_of_a_benchmark_may_be_the_lines_that_were_measured(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
