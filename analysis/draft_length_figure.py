@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.draft_length_map import GOALS, Choice, DraftLengthMap, length_text
-from specsweep.analysis.figures import FAINT, INK, house_style
+from specsweep.analysis.figures import FAINT, INK, heading, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,14 +47,7 @@ def map_figure(maps: Sequence[DraftLengthMap]) -> Figure:
             ax.set_axis_off()
         title = f"Best draft length by batch size and ISL ({GOALS[maps[0].goal][1]})"
         simulated = any(m.simulated for m in maps)
-        figure.suptitle(
-            f"SIMULATED – {title}" if simulated else title,
-            x=0.01,
-            ha="left",
-            fontsize=12,
-            fontweight="bold",
-            color="#B00020" if simulated else INK,
-        )
+        heading(figure, title, simulated)
         _legend(figure, lengths, colours, tied=any(c.tied for m in maps for c in m.choices))
     return figure
 

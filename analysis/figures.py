@@ -293,6 +293,12 @@ def _acceptance_series(ax: Axes, cell: Cell, shift: float, style: Style) -> None
     _marks(ax, x, y, [not cell.valid("acceptance")] * len(rows), style)
 
 
+def heading(figure: Figure, title: str, simulated: bool) -> None:
+    """The title of a whole figure; one of simulated numbers says so, in another colour."""
+    words, colour = (f"SIMULATED – {title}", _WARN) if simulated else (title, INK)
+    figure.suptitle(words, x=0.01, ha="left", fontsize=12, fontweight="bold", color=colour)
+
+
 def _grid(panels: Sequence[str], title: str, simulated: bool, *, height: float, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -309,14 +315,7 @@ def _grid(panels: Sequence[str], title: str, simulated: bool, *, height: float, 
             ax.remove()
         for ax, panel in zip(axes, panels, strict=False):
             ax.set_title(panel, color=INK)
-        figure.suptitle(
-            f"SIMULATED – {title}" if simulated else title,
-            x=0.01,
-            ha="left",
-            fontsize=12,
-            fontweight="bold",
-            color=_WARN if simulated else INK,
-        )
+        heading(figure, title, simulated)
     return figure, axes[: len(panels)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from specsweep.analysis.attempts import AXIS_LABELS, Attempt
 from specsweep.analysis.axis_words import format_axis
 from specsweep.analysis.draft_length_figure import SCALE
-from specsweep.analysis.figures import INK, house_style
+from specsweep.analysis.figures import INK, heading, house_style
 from specsweep.analysis.isl_envelope import Check, Envelope, envelopes
 from specsweep.analysis.tables import STATE_WORDS
 from specsweep.analysis.tabular import Column, Row, Table, put, with_interval
@@ -104,14 +104,7 @@ def envelope_figure(attempts: Sequence[Attempt], extra: Iterable[float] = ()) ->
         for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
             _panel(ax, panel, [e for e in made if label(e) == panel], measured)
         title = "Pareto fronts over ISL: solid measured, dashed interpolated"
-        figure.suptitle(
-            f"SIMULATED – {title}" if simulated else title,
-            x=0.01,
-            ha="left",
-            fontsize=12,
-            fontweight="bold",
-            color="#B00020" if simulated else INK,
-        )
+        heading(figure, title, simulated)
     return figure
 
 

@@ -170,6 +170,27 @@ def _check_experts(counted: int, point: Point) -> None:
         )
 
 
+def untimed(trace: PointTrace, *, simulated: bool, valid: bool) -> dict[str, Any]:
+    """What ``measurement.json`` of every capture says: there is no metric, and ``valid`` tells whether the capture is whole."""
+    prompt_tokens, output_tokens = tokens_of(trace)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "simulated": simulated,
+        "untimed": True,
+        "metrics": {},
+        "absent": {},
+        "ci": {},
+        "checks": [],
+        "validity": {"valid": valid, "tps": False, "steps": False, "acceptance": False},
+        "counts": {
+            "requests": len(trace.requests),
+            "ok": len(trace.requests),
+            "prompt_tokens": prompt_tokens,
+            "output_tokens": output_tokens,
+        },
+    }
+
+
 def measurement(
     numbers: dict[str, Any], trace: PointTrace, dump: RoutingDump, raw: Mapping[str, bytes], *, kept: bool, simulated: bool
 ) -> dict[str, Any]:
@@ -178,20 +199,8 @@ def measurement(
     drafts = any(sum(request.read.step_drafted) > 0 for request in trace.requests)
     check = whole(numbers["tokens"], prompt_tokens + output_tokens - len(trace.requests), drafts=drafts)
     return {
-        "schema_version": SCHEMA_VERSION,
-        "simulated": simulated,
-        "untimed": True,
-        "metrics": {},
-        "absent": {},
-        "ci": {},
+        **untimed(trace, simulated=simulated, valid=check.ok),
         "checks": [check.as_dict()],
-        "validity": {"valid": check.ok, "tps": False, "steps": False, "acceptance": False},
-        "counts": {
-            "requests": len(trace.requests),
-            "ok": len(trace.requests),
-            "prompt_tokens": prompt_tokens,
-            "output_tokens": output_tokens,
-        },
         "routing": {
             **numbers,
             "ranks": dump.ranks,

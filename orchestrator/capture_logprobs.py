@@ -16,7 +16,7 @@ from specsweep.analysis.surprisal import by_prompt, summary
 from specsweep.client.actors import Team
 from specsweep.client.dialects import dialect
 from specsweep.client.trace import PlannedRequest, PointTrace
-from specsweep.orchestrator.capture import SCHEMA_VERSION, send, tokens_of
+from specsweep.orchestrator.capture import send, untimed
 from specsweep.orchestrator.clusters import RunningEngine
 from specsweep.orchestrator.errors import RequestError
 from specsweep.orchestrator.measuring import Measured, until_idle
@@ -42,21 +42,4 @@ async def capture_logprobs(
 
 def measurement(numbers: dict[str, Any], trace: PointTrace, *, simulated: bool) -> dict[str, Any]:
     """``measurement.json`` of a capture. It has no metric; it is valid, since one that is not whole was refused."""
-    prompt_tokens, output_tokens = tokens_of(trace)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "simulated": simulated,
-        "untimed": True,
-        "metrics": {},
-        "absent": {},
-        "ci": {},
-        "checks": [],
-        "validity": {"valid": True, "tps": False, "steps": False, "acceptance": False},
-        "counts": {
-            "requests": len(trace.requests),
-            "ok": len(trace.requests),
-            "prompt_tokens": prompt_tokens,
-            "output_tokens": output_tokens,
-        },
-        "logprobs": numbers,
-    }
+    return {**untimed(trace, simulated=simulated, valid=True), "logprobs": numbers}

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from specsweep.analysis.attempts import Estimate
-from specsweep.analysis.figures import BASELINE, FAINT, INK, MARKERS, PALETTE, house_style
+from specsweep.analysis.figures import BASELINE, FAINT, INK, MARKERS, PALETTE, heading, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-WARN = "#B00020"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,7 @@ def line_figure(
             _dress(ax, lines, x, y)
             if not lines:
                 ax.text(0.5, 0.5, "nothing measured", transform=ax.transAxes, ha="center", va="center", color=FAINT)
-        words = f"SIMULATED – {title}" if simulated else title
-        figure.suptitle(words, x=0.01, ha="left", fontsize=12, fontweight="bold", color=WARN if simulated else INK)
+        heading(figure, title, simulated)
         _legend(figure, names, style, panels, limit)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
