@@ -16,7 +16,7 @@ A4_WIDTH = 718  # px at 96 dpi between margins of 1 cm
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's event loop counts as running as long as it is open: no other module's asyncio.run could start one
 def chromium() -> Iterator[object]:
     """The system's Chromium, driven by Playwright, whose own copy would be a download that no lock file pins."""
     from playwright.sync_api import sync_playwright
