@@ -16,9 +16,12 @@ A4_WIDTH = 718  # px at 96 dpi between margins of 1 cm
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="module")  # Playwright's event loop counts as running as long as it is open: no other module's asyncio.run could start one
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """The system's Chromium, driven by Playwright, whose own copy would be a download that no lock file pins."""
+    """The system's Chromium, driven by Playwright, whose own copy would be a download that no lock file pins.
+
+    It is open for these tests only: Playwright's event loop counts as running all the while, and nobody's ``asyncio.run`` could start one.
+    """
     from playwright.sync_api import sync_playwright
 
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
