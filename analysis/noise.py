@@ -13,13 +13,15 @@ What is neither is ``other``. With one prompt nothing can be told from another, 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from specsweep.analysis.attempts import Attempt, axes_of, panel_label, series_label
+from specsweep.analysis.tabular import Column, Row, Table
 
 RULE = "noise-1"  # of which version the modes are: raise it when anything here tells an answer otherwise
 OPENING = 12
@@ -81,3 +83,38 @@ def findings(attempts: Iterable[Attempt]) -> list[str]:
                 f"Random prompts, {series_label(axes)} on {panel_label(axes)} at BS {axes.get('batch_size')}: {', '.join(words)} of the answers."
             )
     return found
+
+
+def modes_table(attempts: Iterable[Attempt]) -> Table:
+    """One row a point whose prompts were noise: how many of the answers are of which mode, with a 95 % interval (Wilson's), and their AL."""
+    rows = []
+    for attempt in attempts:
+        told = ((attempt.get("measurement") or {}).get("random_answers") or {}).get("by_mode") or {}
+        total = sum(int((told.get(mode) or {}).get("answers") or 0) for mode in MODES)
+        if not total:
+            continue
+        axes = axes_of(attempt)
+        cells = [f"{series_label(axes)} · {panel_label(axes)}", str(axes.get("batch_size")), str(total)]
+        record: dict[str, Any] = {**axes, "answers": total}
+        for mode in MODES:
+            row = told.get(mode) or {}
+            count = int(row.get("answers") or 0)
+            low, high = wilson(count, total)
+            al = row.get("al_decode")
+            cells += [f"{100 * count / total:.0f} [{100 * low:.0f}, {100 * high:.0f}]", "–" if al is None else f"{al:.2f}"]
+            record |= {f"{mode}_share": count / total, f"{mode}_share_ci_low": low, f"{mode}_share_ci_high": high, f"{mode}_al_decode": al}
+        rows.append(Row(tuple(cells), record))
+    names = {"stock": "stock replies", "latched": "topic found in the noise", "other": "other"}
+    columns = [Column("point", "point", wraps=24), Column("batch_size", "BS", right=True), Column("answers", "answers", right=True)]
+    for mode in MODES:
+        columns += [Column(f"{mode}_share", f"{names[mode]} (%)", right=True), Column(f"{mode}_al_decode", "AL", right=True)]
+    return Table("random_answers", "What targets made of random tokens", tuple(columns), tuple(rows), (f"Rule {RULE}.",))
+
+
+def wilson(count: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share of independent answers."""
+    z = 1.959964
+    share, around = count / total, z * z / total
+    middle = (share + around / 2) / (1 + around)
+    reach = z * math.sqrt(share * (1 - share) / total + around / (4 * total)) / (1 + around)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)

@@ -16,6 +16,7 @@ The file, ``routing.npz`` (a zip of NumPy arrays, no pickles), holds:
 ``pass_ids``    int64 [pass]                    the engine's own numbers of its passes; they may repeat
 ``logical_of``  int64 [layer, place], or empty  the expert of each place, where experts have copies; else places are experts
 ``top_k``       int64 [1]                       experts per token; 0: not known
+``by_slot``     int64 [slot, layer, expert]     tokens by their first, second, … expert; only of captures token by token
 ==============  ==============================  ===============================================================
 """
 
@@ -34,12 +35,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """One capture. ``counts[pass, layer, place]`` in tokens; ``logical_of[layer, place]``: which expert is there, None if the place is."""
+    """One capture. ``counts[pass, layer, place]`` in tokens; ``logical_of[layer, place]``: which expert is there, None if the place is.
+    ``by_slot[slot, layer, expert]``: tokens whose first, second, … chosen expert it is, of all passes; None where the engine does not tell."""
 
     counts: Array
     pass_ids: Array
     logical_of: Array | None = None
     top_k: int | None = None
+    by_slot: Array | None = None
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 3 or 0 in self.counts.shape or self.counts.dtype.kind not in "iu":
@@ -50,6 +53,8 @@ class Routing:
             raise ValueError(f"logical_of of shape {self.logical_of.shape} for layers and places of {self.counts.shape[1:]}")
         if self.logical_of is not None and not _names_experts(self.logical_of, self.counts.shape[2]):
             raise ValueError(f"logical_of has to name experts of 0 to {self.counts.shape[2] - 1}: every expert has a place")
+        if self.by_slot is not None and (self.by_slot.ndim != 3 or self.by_slot.shape[1:] != self.counts.shape[1:]):
+            raise ValueError(f"by_slot of shape {self.by_slot.shape} for layers and experts of {self.counts.shape[1:]}")
 
 
 def _names_experts(logical_of: Array, places: int) -> bool:
@@ -84,6 +89,20 @@ def imbalance(counts: Array) -> Array:
     return np.asarray(np.divide(counts.max(axis=2), mean, out=np.full(mean.shape, np.nan), where=mean > 0))
 
 
+def variation(loads: Array) -> Array:
+    """Coefficient of variation over the last axis: 0 if every expert gets the same, √(experts − 1) if one gets all; NaN of nothing routed."""
+    mean = loads.mean(axis=-1)
+    return np.asarray(np.divide(loads.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=mean > 0))
+
+
+def evenness(loads: Array) -> Array:
+    """Entropy of the loads over the last axis as a share of the largest: 1 if every expert gets the same, 0 if one gets all; NaN of nothing routed."""
+    total = loads.sum(axis=-1, keepdims=True, dtype=np.float64)
+    share = np.divide(loads, total, out=np.full(loads.shape, np.nan), where=total > 0)
+    logs = np.log(share, out=np.zeros(share.shape), where=share > 0)
+    return np.asarray(-(share * logs).sum(axis=-1) / np.log(loads.shape[-1]))
+
+
 def summarise(routing: Routing) -> dict[str, Any]:
     """JSON-able numbers of a capture, by layer and over all layers.
 
@@ -101,6 +120,7 @@ def summarise(routing: Routing) -> dict[str, Any]:
     busy = unique > 0
     total = counts.sum(axis=0, dtype=np.int64)[np.newaxis]
     whole_unique, whole_uneven = unique_experts(total)[0], imbalance(total)[0]
+    whole_variation, whole_evenness = variation(total)[0], evenness(total)[0]
     by_layer = [
         {
             "layer": int(layer),
@@ -112,6 +132,8 @@ def summarise(routing: Routing) -> dict[str, Any]:
             "whole_unique": int(whole_unique[i]),
             "whole_unused_share": float(1 - whole_unique[i] / experts),
             "whole_imbalance": float(whole_uneven[i]),
+            "whole_variation": float(whole_variation[i]),
+            "whole_evenness": float(whole_evenness[i]),
         }
         for i, layer in enumerate(layers)
     ]
@@ -151,13 +173,15 @@ def _tokens(counts: Array, top_k: int | None) -> Array | None:
 
 def to_npz(routing: Routing) -> bytes:
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        counts=routing.counts.astype(np.int32),
-        pass_ids=routing.pass_ids.astype(np.int64),
-        logical_of=np.zeros((0, 0), np.int64) if routing.logical_of is None else routing.logical_of.astype(np.int64),
-        top_k=np.array([routing.top_k or 0], np.int64),
-    )
+    arrays: dict[str, Array] = {
+        "counts": routing.counts.astype(np.int32),
+        "pass_ids": routing.pass_ids.astype(np.int64),
+        "logical_of": np.zeros((0, 0), np.int64) if routing.logical_of is None else routing.logical_of.astype(np.int64),
+        "top_k": np.array([routing.top_k or 0], np.int64),
+    }
+    if routing.by_slot is not None:
+        arrays["by_slot"] = routing.by_slot.astype(np.int64)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes the names for its own flags
     return buffer.getvalue()
 
 
@@ -166,6 +190,7 @@ def from_npz(data: bytes) -> Routing:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as found:
             logical, top_k = found["logical_of"], int(found["top_k"][0])
-            return Routing(found["counts"], found["pass_ids"], logical if logical.size else None, top_k or None)
+            slots = found.get("by_slot")
+            return Routing(found["counts"], found["pass_ids"], logical if logical.size else None, top_k or None, slots)
     except (zipfile.BadZipFile, KeyError, IndexError, EOFError, OSError) as error:
         raise ValueError(f"not a routing.npz: {type(error).__name__}: {error}") from error

@@ -70,6 +70,13 @@ def read_trtllm(files: Mapping[str, bytes], *, wanted: int, fills: int, top_k: i
     """The passes of a capture of ``wanted`` tokens, after which the window was filled up ``fills`` times.
 
     Raises :class:`RoutingDumpError` for files that are not the engine's, and for a capture that cannot be told from the rest."""
+    window, known = read_window(files, top_k=top_k)
+    first, last = _cut(_tokens(window.counts, known, window.pass_ids.tolist()), wanted, fills)
+    return RoutingDump(window.counts[first:last], window.pass_ids[first:last], None, window.ranks, window.ranks_added, 0)
+
+
+def read_window(files: Mapping[str, bytes], *, top_k: int | None = None) -> tuple[RoutingDump, int]:
+    """All passes of the window, whatever ran in them, and the experts a token. Raises :class:`RoutingDumpError` for files that are not the engine's."""
     try:
         meta = json.loads(files[META])
         experts, known = int(meta["num_experts"]), int(meta["num_experts_per_token"])
@@ -86,8 +93,7 @@ def read_trtllm(files: Mapping[str, bytes], *, wanted: int, fills: int, top_k: i
     layers = 1 + max(layer for _, found in ranks for _, layer in found)
     tables = [_table(found, iterations, layers, experts) for _, found in ranks]
     counts, added = agreed(tables)
-    first, last = _cut(_tokens(counts, known, iterations), wanted, fills)
-    return RoutingDump(counts[first:last], np.array(iterations[first:last], np.int64), None, len(ranks), added, 0)
+    return RoutingDump(counts, np.array(iterations, np.int64), None, len(ranks), added, 0), known
 
 
 def _rank(name: str, data: bytes, experts: int) -> dict[tuple[int, int], Any]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.reproduce.arms import Arm, arms_of
+from specsweep.analysis.reproduce.benchmark_layout import side_by_side
 from specsweep.analysis.reproduce.claims import Evidence, Experiment, Outcome, Verdict, all_of
+from specsweep.analysis.reproduce.collected import DataSets, extra
 from specsweep.analysis.reproduce.contrasts import above, al_contrast, at_most, categories, category_al, combination, within
 from specsweep.analysis.reproduce.drawing import Axis, Line, line_figure
 from specsweep.analysis.reproduce.judging import Part, against, difference, judged, left_out, most, percent
@@ -120,7 +123,9 @@ def benchmarks(evidence: Evidence, *, figure: str) -> Outcome:
     )
     series = {f"{a.pair}, {'SpecBench' if a.material == 'specbench' else 'SPEED-Bench'}": a for a in arms}
     title = f"AL on SpecBench and SPEED-Bench ({source})"
-    return _outcome(figure, title, series, claims, arms, evidence.simulated, SELECTED if figure == "fig5" else ())
+    found = _outcome(figure, title, series, claims, arms, evidence.simulated, SELECTED if figure == "fig5" else ())
+    layout = [side_by_side("fig14_benchmarks", extra(evidence, "data_sets", DataSets), arms)] if figure == "fig14" else []
+    return replace(found, tables=(*found.tables, *layout))
 
 
 def _pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
@@ -199,5 +204,5 @@ def _figure(series: Mapping[str, Arm], domains: Sequence[str], title: str, simul
 EXPERIMENTS = (
     Experiment("fig4", "Acceptance with a pruned vocabulary", "fig4", pruned_vocabulary),
     Experiment("fig5", "SpecBench against SPEED-Bench, three domains", "fig5", partial(benchmarks, figure="fig5")),
-    Experiment("fig14", "SpecBench against SPEED-Bench, all domains", "fig14", partial(benchmarks, figure="fig14")),
+    Experiment("fig14", "SpecBench against SPEED-Bench, all domains", "fig14", partial(benchmarks, figure="fig14"), ("data_sets",)),
 )

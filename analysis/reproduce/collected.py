@@ -15,6 +15,7 @@ from specsweep.analysis.data_stats import DataStats
 from specsweep.analysis.reproduce.claims import Evidence, Verdict, ordering
 
 SPEED_BENCH, SPEC_BENCH = "SPEED-Bench", "SpecBench"  # as the paper's tables call them
+STAND_IN = "; of a stand-in that was written in the benchmark's shape, which shows nothing about the benchmark itself"
 PAPER_EMBEDDER = "text-embedding-3-large"
 
 Role = Literal["benchmark", "specbench"]
@@ -66,13 +67,16 @@ class CategoryChoice:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """``pool``: what was chosen from. ``embedder`` chose, ``judge`` gives the similarities (a choice exploits the errors of who chose)."""
+    """``pool``: what was chosen from; ``stand_in``: the offline split, for want of another.
+
+    ``embedder`` chose, ``judge`` gives the similarities (a choice exploits the errors of who chose)."""
 
     pool: str
     k: int
     embedder: str
     judge: str
     categories: tuple[CategoryChoice, ...]
+    stand_in: bool = False
 
     @property
     def of_the_paper(self) -> bool:

@@ -77,8 +77,8 @@ def almost_all(found: Sequence[Verdict]) -> Verdict:
 
 
 def most(found: Sequence[Verdict]) -> Verdict:
-    """More than half."""
-    return all_but((len(found) - 1) // 2)(found)
+    """More than half; of nothing, nothing can be decided."""
+    return all_but(max(len(found) - 1, 0) // 2)(found)
 
 
 def against(first: Estimate | None, second: Estimate | None) -> str:

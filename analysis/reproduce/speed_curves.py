@@ -7,11 +7,12 @@ each. Marks whose rates the client could not certify are drawn hollow and decide
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specsweep.analysis.attempts import Estimate
+from specsweep.analysis.noise import modes_table
 from specsweep.analysis.reproduce.arms import Arm, arms_of
 from specsweep.analysis.reproduce.claims import Claim, Evidence, Experiment, NumberCheck, Outcome
 from specsweep.analysis.reproduce.contrasts import above, at_most, combination
@@ -130,7 +131,8 @@ def random_against_real(evidence: Evidence) -> Outcome:
     ours = next((gap for p, gap, _ in gaps if gap and _of_paper(p, "random sd", 3, "TensorRT-LLM")), None)
     number = points_check("output TPS of random tokens above real prompts, mean over batch sizes, %", GAP_OF_PAPER, _times(ours, 100))
     ratio_of = (("with SD", "random sd", "real sd"), ("without SD", "random none", "real none"))
-    tables = (_ratio_table("fig6", "Figure 6: output TPS of random tokens over real prompts, at equal batch size", found, ratio_of),)
+    ratio_table = _ratio_table("fig6", "Figure 6: output TPS of random tokens over real prompts, at equal batch size", found, ratio_of)
+    tables = (ratio_table, replace(modes_table(evidence.attempts), name="fig6_answers"))
     return _outcome(evidence, "fig6", "Random tokens against real prompts", found, arms, tables, claims, (number,))
 
 

@@ -77,7 +77,8 @@ def _range(values: Sequence[float]) -> Estimate:
 def spread_of_al(evidence: Evidence) -> Outcome:
     """Table 6. Extras: ``stability``."""
     found = extra(evidence, "stability", Stability)
-    claims = [_narrower(length, by_kind) for length, by_kind in (found.found if found else {}).items()] or [_narrower(None, {})]
+    shared = _shared(found)
+    claims = [_narrower(length, by_kind, shared) for length, by_kind in (found.found if found else {}).items()] or [_narrower(None, {}, "")]
     numbers = []
     for row in printed.table6():
         spread = _spread(found, row.draft_length, row.selection)
@@ -106,7 +107,7 @@ def rankings(evidence: Evidence) -> Outcome:
                 f"Rankings of categories disagree less among optimised benchmarks than among random ones ({text} Kendall τ distance)",
                 "Table 7",
                 all_of(parts.values()),
-                "; ".join(words) or "needs a measured pool",
+                "; ".join(words) + _shared(found) if words else "needs a measured pool",
             )
         )
     numbers = []
@@ -119,7 +120,7 @@ def rankings(evidence: Evidence) -> Outcome:
     return Outcome((_ranking_table(found),), tuple(numbers), tuple(claims), notes=_notes(found))
 
 
-def _narrower(length: int | None, by_kind: Mapping[Kind, Spread]) -> Claim:
+def _narrower(length: int | None, by_kind: Mapping[Kind, Spread], shared: str) -> Claim:
     parts = {c: below(by_kind["optimized"].relative_range[c], e) for c, e in by_kind["uniform"].relative_range.items()} if by_kind else {}
     at = "" if length is None else f" at DL {length}"
     return Claim(
@@ -127,7 +128,7 @@ def _narrower(length: int | None, by_kind: Mapping[Kind, Spread]) -> Claim:
         f"AL differs less between optimised benchmarks than between random ones{at}, in every category but at most {EXCEPTIONS}",
         "Table 6",
         all_but(EXCEPTIONS)(list(parts.values())),
-        worded(parts) if parts else "needs a measured pool",
+        worded(parts) + shared if parts else "needs a measured pool",
     )
 
 
@@ -196,10 +197,17 @@ def _ranking_table(found: Stability | None) -> Table:
 def _notes(found: Stability | None) -> tuple[str, ...]:
     if found is None:
         return ()
-    shared = ", ".join(f"{kind} ones {share:.0%}" for kind, share in found.overlap.items())
     return (
         f"{found.draws} draws of {BENCHMARKS} benchmarks of each kind, {found.k} prompts a category out of {found.pool}, chosen by {found.embedder}.",
-        f"Of their prompts two benchmarks share on average: {shared}. What is nearly the same set agrees by itself.",
+        "What is nearly the same set agrees by itself: read agreement beside the share of prompts that two benchmarks have in common.",
+    )
+
+
+def _shared(found: Stability | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f"; two of the optimised ones share {found.overlap['optimized']:.0%} of their prompts, random ones {found.overlap['uniform']:.0%}"
     )
 
 

@@ -7,9 +7,9 @@ tolerance that says so. A simulated answer is no text, so nothing about it is de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from specsweep.analysis.attempts import Attempt, Cell, Estimate, cells
+from specsweep.analysis.attempts import Estimate
 from specsweep.analysis.reproduce import printed
 from specsweep.analysis.reproduce.arms import PRESETS
 from specsweep.analysis.reproduce.claims import Claim, Evidence, Experiment, NumberCheck, Outcome, Verdict, about_equal, all_of
@@ -25,15 +25,23 @@ _REASON = "the paper's training tokens are not published: another reference corp
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """A drafter's head. ``kept``: what its own vocabulary holds of the target's answers, None if it has all tokens; ``al``: by category."""
+
+    kept: Coverage | None
+    al: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Arm:
-    """What one target says, at one reasoning effort (empty where it has none), under several vocabularies. ``heads``: how many tokens each pruned head
-    has, by the name of its drafter, with the coverage of its own map; None for a head with all of them."""
+    """What one target says, at one reasoning effort (empty where it has none), under several vocabularies; and the heads that were measured
+    with it, by the name of their drafter."""
 
     target: str
     effort: str
     reference: str
     coverages: tuple[Coverage, ...]
-    heads: Mapping[str, Coverage | None]
+    heads: Mapping[str, Head]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +50,35 @@ class Vocabularies:
 
 
 def covered(evidence: Evidence) -> Outcome:
-    """Table 14. Extras: ``vocabularies``. Attempts: those of heads with all and with some tokens, for the link to acceptance."""
+    """Table 14. Extras: ``vocabularies``."""
     found = extra(evidence, "vocabularies", Vocabularies)
     arms = found.arms if found and not evidence.simulated else ()
-    links = [made for arm in arms for made in links_of(arm, evidence.attempts)]
-    tables = [coverage_table([*a.coverages, *(c for c in a.heads.values() if c)], a.reference, _title(a)) for a in arms if a.coverages]
+    links = [made for arm in arms for made in links_of(arm)]
+    tables = [
+        replace(
+            coverage_table([*a.coverages, *_of_heads(a)], a.reference, _title(a)),
+            name="_".join(filter(None, ("table14", a.target, a.effort))),
+        )
+        for a in arms
+        if a.coverages
+    ]
     notes = ("Simulated answers are no text: what they are made of says nothing about a vocabulary.",) if evidence.simulated else ()
     return Outcome((*tables, *([_link_table(links)] if links else [])), tuple(_numbers(arms)), _claims(arms, links), notes=notes)
 
 
-def links_of(arm: Arm, attempts: Iterable[Attempt]) -> list[Link]:
-    """Each pruned head against each full one of the same target, where both have valid acceptance by category."""
-    al = _al_by_category(cells(attempts), arm.target)
-    full = [name for name, kept in arm.heads.items() if kept is None and name in al]
+def links_of(arm: Arm) -> list[Link]:
+    """Each pruned head against each one with all tokens."""
     return [
-        link(name, other, {c: e.value for c, e in kept.by_category.items()}, al[name], al[other])
-        for name, kept in arm.heads.items()
-        if kept is not None and name in al
-        for other in full
+        link(name, other, {c: e.value for c, e in head.kept.by_category.items()}, head.al, full.al)
+        for name, head in arm.heads.items()
+        if head.kept is not None
+        for other, full in arm.heads.items()
+        if full.kept is None
     ]
 
 
-def _al_by_category(of_sweep: Iterable[Cell], target: str) -> dict[str, dict[str, float]]:
-    """Drafter → category → AL, of the first cell of each drafter that has them."""
-    found: dict[str, dict[str, float]] = {}
-    for cell in of_sweep:
-        drafter = str(cell.axes.get("drafter"))
-        if str(cell.axes.get("target")) != target or cell.baseline or drafter in found or not cell.valid("acceptance"):
-            continue
-        parts = cell.counted("acceptance")[0]["measurement"].get("by_category") or {}
-        if al := {category: float(part["al_decode"]) for category, part in parts.items() if part.get("al_decode")}:
-            found[drafter] = al
-    return found
+def _of_heads(arm: Arm) -> list[Coverage]:
+    return [head.kept for head in arm.heads.values() if head.kept is not None]
 
 
 def _title(arm: Arm) -> str:
@@ -107,7 +112,7 @@ def _claims(arms: Sequence[Arm], links: Sequence[Link]) -> tuple[Claim, ...]:
     for arm in arms:
         for one in arm.coverages:
             if one.label != FULL and MULTILINGUAL in one.by_category:
-                less[f"{arm.target} {arm.effort} {one.label}".replace("  ", " ")] = below(one.by_category[MULTILINGUAL], one.overall)
+                less[f"{arm.target} {arm.effort} {one.label}".replace("  ", " ")] = _less(one.by_category[MULTILINGUAL], one.overall)
     at_32k = {f"{a.target} {a.effort}".strip(): share for a in arms if (share := _share(a, "32k", MULTILINGUAL))}
     missing = {name: _complement(share) for name, share in at_32k.items()}
     follows = {f"{one.pruned} against {one.full}": _positive(one.correlation) for one in links}
@@ -123,7 +128,9 @@ def _claims(arms: Sequence[Arm], links: Sequence[Link]) -> tuple[Claim, ...]:
             "a-fifth-missing",
             "About 22 % of the multilingual tokens lie outside the 32,000 most frequent",
             "Figure 4",
-            all_of(about_equal(share, Estimate(MISSING_AT_32K), 0.15) for share in missing.values()),
+            all_of(
+                about_equal(share, Estimate(MISSING_AT_32K), 0.15) if share.has_interval else "not decidable" for share in missing.values()
+            ),
             ", ".join(f"{name}: {percent(share)}" for name, share in missing.items()) or "no vocabulary of 32k was measured",
         ),
         Claim(
@@ -135,6 +142,11 @@ def _claims(arms: Sequence[Arm], links: Sequence[Link]) -> tuple[Claim, ...]:
             or "needs a head with all and one with some of the target's tokens, measured by category",
         ),
     )
+
+
+def _less(part: Estimate, whole: Estimate) -> Verdict:
+    """A share of answers is a sample: without its interval nothing is decided."""
+    return below(part, whole) if part.has_interval and whole.has_interval else "not decidable"
 
 
 def _complement(share: Estimate) -> Estimate:
@@ -172,7 +184,7 @@ def _link_table(links: Sequence[Link]) -> Table:
         Column("missing", "outside its vocabulary (%)", right=True),
         Column("al_loss", "loss of AL (%)", right=True),
     )
-    return Table("vocabulary_link", "Pruned vocabulary and loss of acceptance length", columns, tuple(rows))
+    return Table("table14_link", "Pruned vocabulary and loss of acceptance length", columns, tuple(rows))
 
 
 EXPERIMENTS = (Experiment("table14", "Output tokens within a pruned vocabulary", "table14", covered, ("vocabularies",)),)

@@ -16,11 +16,12 @@ from typing import Any
 from specsweep.analysis.tabular import Column, Row, Table, fit, text_width
 from specsweep.client.dialects import DIALECTS
 from specsweep.client.trace import RequestTrace
-from specsweep.orchestrator.cli.inspect_routing import capture_file, inspect_capture, print_capture
+from specsweep.orchestrator.cli.inspect_routing import inspect_capture, print_capture
 from specsweep.orchestrator.cli.output import PIPE_WIDTH, add_json, emit_json, print_table, terminal_width
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError
 from specsweep.orchestrator.inspection import MOST_DRAFT_LENGTH, CounterCheck, Inspection, inspect_file
 from specsweep.orchestrator.inspection_facts import request_facts, total_facts
+from specsweep.orchestrator.routing_files import capture_at
 
 _COUNTERS = (
     ("drafts", "verify steps"),
@@ -35,11 +36,19 @@ _EXPENDABLE = ("drafted", "finish", "≥1 ≥2 ≥3 …", "prompt", "accepted", 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a recording (.jsonl, .jsonl.gz), a trace.parquet, a routing.npz, or its folder"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a recording (.jsonl, .jsonl.gz), a trace.parquet, a routing capture, or its folder",
     )
     parser.add_argument("--dialect", metavar="NAME", help=f"read a recording as {', '.join(DIALECTS)}; default: what the recording says")
     parser.add_argument("--draft-length", type=int, metavar="N", help="draft tokens per step; 0: nothing is drafted. Default: by the file")
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="print only the first N requests of a file (totals are over all)")
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="layers of the model whose routing is in SGLang's answers, which do not say"
+    )
+    parser.add_argument("--top-k", type=int, metavar="N", help="and its experts a token; also of SGLang's recorder files")
     add_json(parser)
     parser.epilog = "Exit code 5: the streams of a file disagree with the engine's own counters."
 
@@ -47,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.dialect is not None and args.dialect not in DIALECTS:
         raise ConfigError(f"--dialect {args.dialect}: not a dialect; known: {', '.join(DIALECTS)}")
+    if any(value is not None and value < 1 for value in (args.layers, args.top_k)):
+        raise ConfigError("--layers and --top-k must be 1 or more")
     for name, value in (("--draft-length", args.draft_length), ("--limit", args.limit)):
         if value is not None and value < 0:
             raise ConfigError(f"{name} {value}: must be 0 or more")
@@ -69,9 +80,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _inspected(path: Path, args: argparse.Namespace) -> Inspection | dict[str, Any]:
-    capture = capture_file(path)
+    capture = capture_at(path)
     if capture is not None:
-        return inspect_capture(capture)
+        return inspect_capture(capture, layers=args.layers, top_k=args.top_k)
     return inspect_file(path, dialect_name=args.dialect, draft_length=args.draft_length)
 
 

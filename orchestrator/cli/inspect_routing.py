@@ -6,30 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specsweep.analysis.routing import from_npz, summarise
+from specsweep.analysis.routing import summarise
 from specsweep.orchestrator.cli.output import print_table
 from specsweep.orchestrator.errors import ConfigError
-
-NAME = "routing.npz"
-
-
-def capture_file(path: Path) -> Path | None:
-    """The capture that ``path`` names: a ``.npz`` file, or the folder of an attempt that holds one; None if it is something else."""
-    if path.is_dir() and (path / "evidence" / NAME).is_file():
-        return path / "evidence" / NAME
-    return path if path.suffix == ".npz" and path.is_file() else None
+from specsweep.orchestrator.routing_files import read_capture
 
 
-def inspect_capture(path: Path) -> dict[str, Any]:
-    """JSON-able. Raises ConfigError for a file that is no capture."""
+def inspect_capture(path: Path, *, layers: int | None = None, top_k: int | None = None) -> dict[str, Any]:
+    """JSON-able. ``layers``, ``top_k``: of the model, where the files do not say. Raises ConfigError for a file that is no capture."""
+    routing = read_capture(path, layers=layers, top_k=top_k)
     try:
-        numbers = summarise(from_npz(path.read_bytes()))
-    except (ValueError, OSError) as error:
+        numbers = summarise(routing)
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     point = _point(path)
     return {
         "file": str(path),
-        "kind": "routing capture",
+        "kind": "routing capture" + (" of answers, a request for a pass" if routing.by_slot is not None else ""),
         "simulated": bool(point.get("simulated")),
         "axes": point.get("axes"),
         "routing": numbers,
@@ -58,10 +51,24 @@ def print_capture(found: dict[str, Any]) -> None:
             f"{layer['whole_unique']}",
             f"{100 * layer['whole_unused_share']:.1f} %",
             f"{layer['whole_imbalance']:.2f}",
+            f"{layer['whole_variation']:.2f}",
+            f"{layer['whole_evenness']:.3f}",
         ]
         for layer in routing["by_layer"]
     ]
-    columns = ["layer", "unique, mean", "least", "most", "unused", "max / mean load", "whole: unique", "unused", "max / mean load"]
+    columns = [
+        "layer",
+        "unique, mean",
+        "least",
+        "most",
+        "unused",
+        "max / mean load",
+        "whole: unique",
+        "unused",
+        "max / mean load",
+        "variation",
+        "evenness",
+    ]
     print_table("Experts per pass, and over the whole capture", columns, rows, right=list(range(len(columns))))
 
 

@@ -20,7 +20,7 @@ from specsweep.analysis.reproduce.page import Result, markdown, page, summary
 from specsweep.orchestrator.cli.output import add_json, emit_json, print_table
 from specsweep.orchestrator.cli.selection import names_and_store
 from specsweep.orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, ConfigError, SpecsweepError, TrackingError
-from specsweep.orchestrator.reproduction_extras import Request, collected
+from specsweep.orchestrator.reproduction_extras import OPTIONS, Request, collected
 from specsweep.orchestrator.run_command import run_command
 from specsweep.orchestrator.store import Store
 
@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="a folder with your own config groups")
     parser.add_argument("--out", metavar="DIR", help="where files are written (default: STORE/reproduce/FORM)")
+    for option, meaning in OPTIONS.items():
+        parser.add_argument(f"--{option}", metavar="VALUE", help=meaning)
     add_json(parser)
 
 
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         experiments = chosen(ids)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    results = [examined(e, store, args.form, overrides, args.config_dir, args.sweep) for e in experiments]
+    options = {name: value for name in OPTIONS if (value := getattr(args, name.replace("-", "_"))) is not None}
+    results = [examined(e, store, args.form, overrides, args.config_dir, args.sweep, options) for e in experiments]
     folder = Path(args.out) if args.out else store.root / "reproduce" / args.form
     files = write(results, folder)
     logged = [] if args.sweep else _tracked(experiments, store, args, overrides, files)
@@ -67,6 +70,7 @@ def examined(
     overrides: Sequence[str] = (),
     config_dirs: Sequence[str] = (),
     sweep: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Result:
     """One experiment on what the store holds. What keeps it from being judged is in ``failed``: others are judged all the same."""
     attempts: list[Mapping[str, Any]] = []
@@ -81,7 +85,9 @@ def examined(
             needed = len(ids)
             found = [a for i in ids if (a := store.latest(i)) is not None]
             attempts = [a.record() for a in found]
-        evidence = Evidence(attempts, collected(experiment.extras, Request(attempts, store.root)), any(_simulated(a) for a in attempts))
+        evidence = Evidence(
+            attempts, collected(experiment.extras, Request(attempts, store.root, options or {})), any(_simulated(a) for a in attempts)
+        )
         outcome = explained(experiment.examine(evidence))
         drawn = {name: draw() for name, draw in outcome.figures.items()}
     except (SpecsweepError, ValueError) as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsweep.analysis.noise import OPENING, modes, summary
+from specsweep.analysis.noise import OPENING, modes, modes_table, summary, wilson
 
 LANGUAGE = list(range(50))  # tokens that every answer uses
 
@@ -53,3 +53,26 @@ def test_each_mode_has_its_share_and_its_acceptance_length() -> None:
     assert told["stock"] == {"answers": 2, "share": pytest.approx(2 / 3), "al_decode": 3.5}
     assert told["latched"]["al_decode"] == 1.8
     assert told["other"] == {"answers": 0, "share": 0, "al_decode": None}
+
+
+def test_the_table_of_modes_has_shares_with_intervals_and_leaves_out_points_with_texts() -> None:
+    by_mode = {
+        "stock": {"answers": 6.0, "al_decode": 3.5},
+        "latched": {"answers": 2.0, "al_decode": 2.0},
+        "other": {"answers": 0.0, "al_decode": None},
+    }
+    axes = {"engine": "vllm", "target": "t", "drafter": "eagle3", "draft_length": 3, "batch_size": 4, "workload": "random"}
+    noise_point = {"point": {"axes": axes}, "measurement": {"random_answers": {"by_mode": by_mode}}}
+    table = modes_table([noise_point, {"point": {"axes": axes}, "measurement": {}}, {"point": {"axes": axes}, "measurement": None}])
+    (row,) = table.rows
+    assert row.cells[1:] == ("4", "8", "75 [41, 93]", "3.50", "25 [7, 59]", "2.00", "0 [0, 32]", "–")
+    assert row.record["stock_share"] == 0.75
+    assert row.record["other_al_decode"] is None
+
+
+def test_wilsons_interval_stays_between_0_and_1_and_holds_the_share() -> None:
+    for total in (1, 5, 40):
+        for count in range(total + 1):
+            low, high = wilson(count, total)
+            assert 0.0 <= low <= count / total + 1e-12
+            assert count / total - 1e-12 <= high <= 1.0

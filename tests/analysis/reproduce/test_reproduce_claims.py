@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from arm_samples import evidence, point, verdicts
 
+from specsweep.analysis.data_stats import describe
 from specsweep.analysis.reproduce.benchmarks_and_heads import benchmarks, pruned_vocabulary
 from specsweep.analysis.reproduce.claims import Evidence, Outcome
+from specsweep.analysis.reproduce.collected import DataSet, DataSets
 from specsweep.analysis.reproduce.draft_lengths import by_draft_length, by_tree_width
 from specsweep.analysis.reproduce.input_lengths import by_entropy, by_training_length, public_heads
 from specsweep.analysis.reproduce.proxy_table import projected_and_measured
@@ -220,3 +223,27 @@ def test_numbers_are_held_against_the_print_only_where_the_settings_are_the_pape
     for other in ({"bs": 16}, {"dl": 5}, {"engine": "vllm"}, {"target": "smollm2-135m"}):
         made = evidence([point("draft_model", **{"al": al, **other})])  # type: ignore[arg-type]
         assert not [n for n in acceptance_and_speedup(made).numbers if n.ours is not None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    category: str
+    turns: tuple[str, ...] = ("one",)
+    sub_category: str = ""
+    source: str = ""
+    src_id: str = ""
+    difficulty: str = ""
+
+
+def test_likeness_and_al_of_both_benchmarks_stand_in_one_row() -> None:
+    rows = [Prompt("translation"), Prompt("translation")]
+    spec = DataSet("specbench", True, describe("SpecBench", rows, [1, 1], similarity={"translation": 0.4}, embedder="e"))
+    own = DataSet("benchmark", False, describe("offline split", [Prompt("multilingual")] * 2, [1, 1], similarity={"multilingual": 0.1}))
+    made = evidence(fig14(0.0, GAPS), extras={"data_sets": DataSets((spec, own))})
+    table = next(t for t in benchmarks(made, figure="fig14").tables if t.name == "fig14_benchmarks")
+    row = next(r for r in table.rows if r.cells[0] == "multilingual")
+    assert (row.record["similarity_specbench"], row.record["similarity_benchmark"]) == (0.4, 0.1)
+    assert [c.header for c in table.columns if "similarity" in c.header] == ["similarity, SpecBench", "similarity, offline split"]
+    measured = [v for k, v in row.record.items() if k.startswith("al_") and k.endswith("_benchmark")]
+    assert measured
+    assert all(v > 1 for v in measured)
